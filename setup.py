@@ -1,0 +1,71 @@
+"""Build treepress, with its kernels compiled by mypyc where that is possible.
+
+TREEPRESS_BUILD_PURE=1       builds without them.
+TREEPRESS_BUILD_COMPILED=1   fails where they cannot be built.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.errors import CCompilerError
+
+KERNELS = ["src/treepress/kernels/node.py"]
+
+
+def compiler_fault() -> str:
+    """Why nothing can be compiled here, empty if a small extension module can be."""
+    # Asked before setup() is told of any extension, since a wheel of pure Python is one
+    # from the start: its tag must not name this platform.
+    from setuptools._distutils.ccompiler import new_compiler
+    from setuptools._distutils.sysconfig import customize_compiler
+    from sysconfig import get_paths
+
+    compiler = new_compiler()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text("#include <Python.h>\nint probe(void) { return 0; }\n")
+        try:
+            customize_compiler(compiler)
+            compiler.compile(
+                [str(source)], output_dir=folder, include_dirs=[get_paths()["include"]]
+            )
+        except (CCompilerError, OSError, ImportError) as error:
+            return str(error).splitlines()[0] if str(error) else repr(error)
+    return ""
+
+
+def kernels() -> list[Extension]:
+    if on("TREEPRESS_BUILD_PURE"):
+        return []
+    must = on("TREEPRESS_BUILD_COMPILED")
+    fault = compiler_fault()
+    if not fault:
+        try:
+            from mypyc.build import mypycify
+
+            return mypycify(
+                # The kernels import nothing but the standard library; their package
+                # does, and what that imports is not there while a wheel is built.
+                ["--follow-imports=skip", "--ignore-missing-imports", *KERNELS],
+                opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),
+            )
+        except (Exception, SystemExit) as error:
+            fault = f"mypyc failed: {error!r}"
+    if must:
+        sys.exit(f"treepress: the kernels cannot be compiled: {fault}")
+    print(
+        f"treepress: no C compiler that works ({fault}); "
+        f"building without compiled kernels, the Python backend will be used",
+        file=sys.stderr,
+    )
+    return []
+
+
+def on(variable: str) -> bool:
+    return os.environ.get(variable, "") not in ("", "0")
+
+
+setup(ext_modules=kernels())

@@ -1,0 +1,212 @@
+"""What treepress knows of each class that it registered, and how a class gets its kernels."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from types import GetSetDescriptorType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from jax.tree_util import GetAttrKey
+
+from ._backend import kernels
+from .fallback.node import (
+    Functions,
+    compile_functions,
+    module_source,
+    record_source,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """How a class was registered."""
+
+    registered_by: str
+    kernel: str
+    rule: str
+    dynamic: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    functions: Functions | None = None
+    source: str = ""
+    reason: str = ""
+    # The attributes that registering put on the class, by name.
+    exposed: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+# Every class that passed through here. JAX keeps its registered classes for good, so weak
+# keys only matter for a class whose registration failed.
+nodes: Final[WeakKeyDictionary[type, Node]] = WeakKeyDictionary()
+
+
+def unfit(cls: type, aux: Any, children: Any) -> ValueError:
+    """The error for an `unflatten` that was given what no `flatten` of the class returns."""
+    node = nodes.get(cls)
+    expected = ""
+    if node is not None:
+        expected = (
+            f": its children are {_listed(node.dynamic)}, its aux carries "
+            f"{_listed(node.static)}"
+        )
+    return ValueError(
+        f"cannot unflatten a {cls.__qualname__} from {_length(children)} children and "
+        f"{_length(aux)} entries of aux{expected}. Give it the aux and as many children "
+        f"as its flatten returned."
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if names else "nothing"
+
+
+def _length(values: Any) -> str:
+    try:
+        return str(len(values))
+    except TypeError:
+        return "another number of"
+
+
+def attribute_keys(names: tuple[str, ...]) -> tuple[object, ...]:
+    return tuple([GetAttrKey(name) for name in names])
+
+
+def module_node(
+    cls: type,
+    fields: tuple["dataclasses.Field[Any]", ...],
+    missing: object,
+    wrappers: tuple[str, ...],
+    getdict: Callable[[Any], Any],
+) -> Node:
+    """Kernels for an Equinox Module class, chosen by what the class is."""
+    # Interned, a name is found in an instance's dict by identity.
+    dynamic = tuple(
+        [sys.intern(f.name) for f in fields if not f.metadata.get("static", False)]
+    )
+    static = tuple(
+        [sys.intern(f.name) for f in fields if f.metadata.get("static", False)]
+    )
+    read, read_rule = _reader(cls, dynamic + static, getdict)
+    keys = attribute_keys(dynamic)
+    source = module_source(cls, dynamic, static, wrappers)
+    if kernels is None:
+        functions = compile_functions(
+            cls,
+            source,
+            keys,
+            {"MISSING": missing, "read": read, "getdict": getdict, "unfit": unfit},
+        )
+        kernel = "generated Python"
+        rule = f"the backend is python; {read_rule}"
+    else:
+        common = (dynamic, static, wrappers, missing, read, getdict)
+        # itemgetter of a single name gives no tuple; WIDE is far above that.
+        wide = len(dynamic) >= kernels.WIDE
+        flatten = kernels.ModuleFlattenWide if wide else kernels.ModuleFlatten
+        functions = Functions(
+            flatten(*common),
+            kernels.ModuleFlattenWithKeys(*common, keys),
+            kernels.ModuleUnflatten(
+                cls, dynamic, static, wrappers, missing, getdict, unfit
+            ),
+        )
+        kernel = flatten.__name__
+        rule = (
+            f"{len(dynamic)} dynamic fields, {'at least' if wide else 'fewer than'} "
+            f"{kernels.WIDE}; {read_rule}"
+        )
+    return Node(
+        registered_by="treepress",
+        kernel=kernel,
+        rule=rule,
+        dynamic=dynamic,
+        static=static,
+        functions=functions,
+        source=source,
+    )
+
+
+def record_node(
+    cls: type,
+    data: tuple[str, ...],
+    meta: tuple[str, ...],
+    defaults: tuple[tuple[str, Any, bool], ...],
+) -> Node:
+    """Kernels for a dataclass that is no Module.
+
+    `defaults` are of fields not carried: name, default, and whether that is a factory.
+    """
+    keys = attribute_keys(data)
+    source = record_source(cls, data, meta, defaults)
+    if kernels is None:
+        values = {f"default_{i}": default[1] for i, default in enumerate(defaults)}
+        functions = compile_functions(cls, source, keys, {"unfit": unfit, **values})
+        kernel = "generated Python"
+        rule = "the backend is python"
+    else:
+        functions = Functions(
+            kernels.RecordFlatten(data, meta),
+            kernels.RecordFlattenWithKeys(data, meta, keys),
+            kernels.RecordUnflatten(cls, data, meta, defaults, unfit),
+        )
+        kernel = "RecordFlatten"
+        rule = "a dataclass that is no Module"
+    return Node(
+        registered_by="treepress.register_dataclass",
+        kernel=kernel,
+        rule=rule,
+        dynamic=data,
+        static=meta,
+        functions=functions,
+        source=source,
+    )
+
+
+def _reader(
+    cls: type, names: tuple[str, ...], getdict: Callable[[Any], Any]
+) -> tuple[Callable[[Any], Any], str]:
+    """How the kernels get at the `__dict__` of an instance.
+
+    `object.__getstate__` gives the very `__dict__` of an instance whose class has no
+    slots, and is the fastest way to it that avoids `Module.__getattribute__`: it is
+    called without making a tuple of its argument, which `__dict__.__get__` is not.
+    For an instance without attributes it gives None.
+    """
+    if not names:
+        return getdict, "read by __dict__.__get__, since there are no fields"
+    if any(_slots(base) for base in cls.__mro__):
+        return getdict, "read by __dict__.__get__, since a base has __slots__"
+    if not _getstate_gives_dict():
+        return getdict, "read by __dict__.__get__, since this Python's __getstate__ copies"
+    return _getstate, "read by object.__getstate__"
+
+
+_getstate: Final[Callable[[Any], Any]] = object.__getstate__  # type: ignore[attr-defined,unused-ignore]
+
+
+def _slots(base: type) -> bool:
+    slots = vars(base).get("__slots__", ())
+    return bool([slots] if isinstance(slots, str) else list(slots))
+
+
+def _getstate_gives_dict() -> bool:
+    class Probe:
+        pass
+
+    probe = Probe()
+    probe.__dict__["field"] = None
+    return _getstate(probe) is probe.__dict__
+
+
+def unusual(cls: type, base: type) -> str:
+    """Why the instances of `cls`, a subclass of `base`, cannot be read by our kernels."""
+    getattribute = cls.__getattribute__
+    if getattribute not in (base.__getattribute__, object.__getattribute__):
+        return (
+            f"{cls.__qualname__} has a __getattribute__ of its own, which may change "
+            f"what its __dict__ shows"
+        )
+    for parent in cls.__mro__:
+        own = vars(parent).get("__dict__")
+        if own is not None and not isinstance(own, GetSetDescriptorType):
+            return f"{parent.__qualname__} defines __dict__"
+    return ""

@@ -1,0 +1,1 @@
+"""The same API as `treepress.kernels` in plain Python, for where nothing is compiled."""

@@ -1,0 +1,313 @@
+"""Kernels that flatten one node, and put it back.
+
+An instance of one of these classes is made per registered class and handed to JAX as its
+flatten or unflatten function; mypyc gives instances with `__call__` a vectorcall, so
+calling one costs no more than calling a C function.
+
+A *Module* here is an Equinox Module: its state is the instance `__dict__`, an absent
+field flattens to the sentinel `missing`, and attributes that are no fields travel in the
+first slot of `aux`. A *record* is any other dataclass: its state is what `getattr` gives,
+and an absent field is an error.
+"""
+
+from itertools import repeat, starmap
+from operator import itemgetter
+from types import MethodType
+from typing import Any, Final
+
+# Names are strings, and so are the keys of an instance's `__dict__`. Typed as `str` mypyc
+# would check each one at each use.
+Names = tuple[Any, ...]
+State = dict[Any, object]
+
+# From this many fields on `itemgetter`, one C loop over borrowed names, beats the loop
+# that mypyc makes of a generator expression.
+WIDE: Final = 8
+
+# The types of static values that may be remembered between calls. A remembered value
+# outlives its Module, which must not matter: so no type here can hold on to anything.
+PLAIN: Final = frozenset([str, bytes, int, float, complex, bool, type(None)])
+
+
+class ModuleFlatten:
+    """`flatten(module) -> (children, aux)`, for a class of few fields.
+
+    The subclasses read the children in other ways. They derive from a class that has
+    `__call__` itself since mypyc lays out a class by whether it has a vectorcall: one that
+    has, below a base that has not, reads the fields of its base from the wrong places.
+    """
+
+    def __init__(
+        self,
+        dynamic: Names,
+        static: Names,
+        wrappers: Names,
+        missing: object,
+        read: Any,
+        getdict: Any,
+    ) -> None:
+        self.dynamic: Final = dynamic
+        self.wrappers: Final = wrappers
+        self.missing: Final = missing
+        self.count: Final = len(dynamic) + len(static)
+        self.read: Final = read
+        self.getdict: Final = getdict
+        # `None` stands for the slot of the wrapper attributes.
+        self.slots: Final[Names] = (None, *static)
+        # The aux given last, where it may be remembered; replaced whole, never changed,
+        # so that threads see one or the other. At first one that fits no instance.
+        self.last: tuple[object, ...] = (missing,) * (1 + len(static))
+        self.remember = True
+
+    def __call__(self, obj: object) -> tuple[object, object]:
+        try:
+            # Not a dict, hence a TypeError, for an instance without any attribute.
+            state: State = self.read(obj)
+            if len(state) == self.count:
+                return tuple(state[name] for name in self.dynamic), self.aux(state)
+        except (KeyError, TypeError):
+            pass
+        return self.odd_children(obj), self.odd_aux(obj)
+
+    def __get__(self, instance: object, owner: object) -> object:
+        func: Any = self
+        return self if instance is None else MethodType(func, instance)
+
+    def aux(self, state: State) -> tuple[object, ...]:
+        """The aux of an instance that has all its fields and nothing else."""
+        last = self.last
+        for name, value in zip(self.slots, last):
+            # By identity, never by equality: 1, 1.0 and True are equal, and the value
+            # that comes back must be the one that went in.
+            if name is not None and state[name] is not value:
+                return self.new_aux(state)
+        return last
+
+    def new_aux(self, state: State) -> tuple[object, ...]:
+        missing = self.missing
+        aux = tuple(missing if name is None else state[name] for name in self.slots)
+        if self.remember:
+            for value in aux:
+                if value is not missing and type(value) not in PLAIN:
+                    self.remember = False
+                    # Nor need what was remembered before.
+                    self.last = (missing,) * len(aux)
+                    return aux
+            self.last = aux
+        return aux
+
+    def odd_children(self, obj: object) -> tuple[object, ...]:
+        """The children of any instance: fields may be unset, wrapper attributes set."""
+        state: State = self.getdict(obj)
+        missing = self.missing
+        return tuple(state.get(name, missing) for name in self.dynamic)
+
+    def odd_aux(self, obj: object) -> tuple[object, ...]:
+        """The aux of any instance, as `odd_children`."""
+        state: State = self.getdict(obj)
+        missing = self.missing
+        wrapped: object = missing
+        # Equinox asks for the number of entries alone; so does this, to give the same
+        # aux for an instance that lacks a field and has another attribute instead.
+        if len(state) != self.count:
+            wrapped = tuple(state.get(name, missing) for name in self.wrappers)
+        return tuple(
+            wrapped if name is None else state.get(name, missing) for name in self.slots
+        )
+
+
+class ModuleFlattenWide(ModuleFlatten):
+    """`flatten(module) -> (children, aux)`, for a class of many fields."""
+
+    def __init__(
+        self,
+        dynamic: Names,
+        static: Names,
+        wrappers: Names,
+        missing: object,
+        read: Any,
+        getdict: Any,
+    ) -> None:
+        super().__init__(dynamic, static, wrappers, missing, read, getdict)
+        self.pick: Final[Any] = itemgetter(*dynamic)
+
+    def __call__(self, obj: object) -> tuple[object, object]:
+        try:
+            state: State = self.read(obj)
+            if len(state) == self.count:
+                return self.pick(state), self.aux(state)
+        except (KeyError, TypeError):
+            pass
+        return self.odd_children(obj), self.odd_aux(obj)
+
+
+class ModuleFlattenWithKeys(ModuleFlatten):
+    """`flatten_with_keys(module) -> (((key, child), ...), aux)`."""
+
+    def __init__(
+        self,
+        dynamic: Names,
+        static: Names,
+        wrappers: Names,
+        missing: object,
+        read: Any,
+        getdict: Any,
+        keys: tuple[object, ...],
+    ) -> None:
+        super().__init__(dynamic, static, wrappers, missing, read, getdict)
+        self.keyed: Final[tuple[tuple[object, object], ...]] = tuple(
+            list(zip(keys, dynamic))
+        )
+
+    def __call__(self, obj: object) -> tuple[object, object]:
+        try:
+            state: State = self.read(obj)
+            if len(state) == self.count:
+                return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
+        except (KeyError, TypeError):
+            pass
+        state = self.getdict(obj)
+        missing = self.missing
+        return (
+            tuple((kn[0], state.get(kn[1], missing)) for kn in self.keyed),
+            self.odd_aux(obj),
+        )
+
+
+class ModuleUnflatten:
+    """`unflatten(aux, children) -> module`, without `__init__`, as Equinox does."""
+
+    def __init__(
+        self,
+        cls: type,
+        dynamic: Names,
+        static: Names,
+        wrappers: Names,
+        missing: object,
+        getdict: Any,
+        unfit: Any,
+    ) -> None:
+        self.cls: Final = cls
+        self.dynamic: Final = dynamic
+        self.slots: Final[Names] = (None, *static)
+        self.wrappers: Final = wrappers
+        self.missing: Final = missing
+        self.getdict: Final = getdict
+        self.unfit: Final = unfit
+        self.blanks: Final[Any] = blanks(cls)
+
+    def __call__(self, aux: object, children: object) -> object:
+        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
+            return self.other(aux, children)
+        # Assigned once: at each use of a narrowed argument mypyc checks its type again.
+        data: tuple[object, ...] = children
+        meta: tuple[object, ...] = aux
+        if len(data) != len(self.dynamic) or len(meta) != len(self.slots):
+            return self.other(aux, children)
+        missing = self.missing
+        for obj in self.blanks:
+            # In Equinox's order (children, wrapper attributes, static values), which
+            # `vars(module)` shows. `object.__setattr__` is spelt out since mypyc makes a
+            # direct C call of that alone.
+            for name, child in zip(self.dynamic, data):
+                if child is not missing:
+                    object.__setattr__(obj, name, child)
+            for name, value in zip(self.slots, meta):
+                if value is not missing:
+                    if name is None:
+                        self.wrap(obj, value)
+                    else:
+                        object.__setattr__(obj, name, value)
+            return obj
+        raise AssertionError("blanks never ends")
+
+    def wrap(self, obj: object, values: Any) -> None:
+        state: State = self.getdict(obj)
+        for name, value in zip(self.wrappers, values):
+            state[name] = value
+
+    def other(self, aux: Any, children: Any) -> object:
+        """Take any iterables of the right lengths, refuse others."""
+        aux = tuple(aux)
+        children = tuple(children)
+        if len(children) != len(self.dynamic) or len(aux) != len(self.slots):
+            raise self.unfit(self.cls, aux, children)
+        return self(aux, children)
+
+
+def blanks(cls: type) -> Any:
+    """An endless iterator of instances of `cls` that nobody initialised.
+
+    `next` of it calls `object.__new__` with an argument tuple made once: the cheapest way
+    to an instance that a caller without access to `tp_alloc` has.
+    """
+    return starmap(object.__new__, repeat((cls,)))
+
+
+class RecordFlatten:
+    """`flatten(record) -> (children, aux)`."""
+
+    def __init__(self, data: Names, meta: Names) -> None:
+        self.data: Final = data
+        self.meta: Final = meta
+
+    def __call__(self, obj: object) -> tuple[object, object]:
+        return (
+            tuple(getattr(obj, name) for name in self.data),
+            tuple(getattr(obj, name) for name in self.meta),
+        )
+
+
+class RecordFlattenWithKeys(RecordFlatten):
+    """`flatten_with_keys(record) -> (((key, child), ...), aux)`."""
+
+    def __init__(self, data: Names, meta: Names, keys: tuple[object, ...]) -> None:
+        super().__init__(data, meta)
+        self.keyed: Final[tuple[tuple[object, Any], ...]] = tuple(list(zip(keys, data)))
+
+    def __call__(self, obj: object) -> tuple[object, object]:
+        return (
+            tuple((kn[0], getattr(obj, kn[1])) for kn in self.keyed),
+            tuple(getattr(obj, name) for name in self.meta),
+        )
+
+
+class RecordUnflatten:
+    """`unflatten(aux, children) -> record`, without `__init__`."""
+
+    def __init__(
+        self,
+        cls: type,
+        data: Names,
+        meta: Names,
+        defaults: tuple[tuple[str, Any, bool], ...],
+        unfit: Any,
+    ) -> None:
+        self.cls: Final = cls
+        self.data: Final = data
+        self.meta: Final = meta
+        # Of fields that are not carried: name, default, and whether that is a factory.
+        self.defaults: Final = defaults
+        self.unfit: Final = unfit
+        self.blanks: Final[Any] = blanks(cls)
+
+    def __call__(self, aux: object, children: object) -> object:
+        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
+            return self.other(aux, children)
+        data: tuple[object, ...] = children
+        meta: tuple[object, ...] = aux
+        if len(data) != len(self.data) or len(meta) != len(self.meta):
+            raise self.unfit(self.cls, aux, children)
+        for obj in self.blanks:
+            for name, child in zip(self.data, data):
+                object.__setattr__(obj, name, child)
+            for name, value in zip(self.meta, meta):
+                object.__setattr__(obj, name, value)
+            for name, value, factory in self.defaults:
+                object.__setattr__(obj, name, value() if factory else value)
+            return obj
+        raise AssertionError("blanks never ends")
+
+    def other(self, aux: Any, children: Any) -> object:
+        """Take any iterables."""
+        return self(tuple(aux), tuple(children))
