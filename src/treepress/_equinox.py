@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import equinox as eqx
 import jax.tree_util as jtu
 
-from ._node import module_node
+from ._node import getdict_of, module_node
 
 # The arguments with which Equinox calls `register_pytree_with_keys`, beside the class.
 ARGUMENTS: Final = frozenset(["flatten_with_keys", "flatten_func", "unflatten_func"])
@@ -52,23 +52,27 @@ for _name in dir(jtu):
 
 def hook(register: Register) -> str:
     """Have Equinox register its classes through `register`. Returns why it cannot be."""
-    try:
-        namespace = type(eqx.Module).__new__.__globals__  # type: ignore[attr-defined,unused-ignore]
-    except AttributeError:
-        return "the metaclass of equinox.Module does not make classes in Python any more"
-    if namespace.get("jtu") is not jtu:
+    namespace = _namespace()
+    # A treepress that was imported before (and dropped from sys.modules) left its own.
+    used = namespace.get("jtu")
+    if not isinstance(used, ModuleType) or used.__name__ != jtu.__name__:
         return f"{namespace.get('__name__')} has no jax.tree_util by the name of jtu"
-    seen = TreeUtil("jax.tree_util", jtu.__doc__)
     setattr(TreeUtil, "register_pytree_with_keys", staticmethod(register))
-    namespace["jtu"] = seen
+    namespace["jtu"] = TreeUtil(jtu.__name__, jtu.__doc__)
     return ""
 
 
 def unhook() -> None:
     """Take `hook` back."""
-    namespace = type(eqx.Module).__new__.__globals__  # type: ignore[attr-defined,unused-ignore]
-    if isinstance(namespace.get("jtu"), TreeUtil):
-        namespace["jtu"] = jtu
+    if isinstance(_namespace().get("jtu"), TreeUtil):
+        _namespace()["jtu"] = jtu
+
+
+def _namespace() -> dict[str, Any]:
+    """The global names of the code that makes Module classes."""
+    new = type(eqx.Module).__new__
+    namespace: dict[str, Any] = getattr(new, "__globals__", {})
+    return namespace
 
 
 def know() -> Known | str:
@@ -77,10 +81,10 @@ def know() -> Known | str:
         from equinox._module._flatten import MISSING, WRAPPER_FIELD_NAMES
     except ImportError as error:
         return f"{error}"
-    descriptor = vars(eqx.Module).get("__dict__")
-    getdict = getattr(descriptor, "__get__", None)
-    if getdict is None:
-        return "equinox.Module has no __dict__ descriptor"
+    try:
+        getdict = getdict_of(eqx.Module)
+    except KeyError:
+        return "equinox.Module has no __dict__ of its own"
     return Known(MISSING, tuple(WRAPPER_FIELD_NAMES), getdict)
 
 

@@ -161,6 +161,12 @@ def record_node(
     )
 
 
+def getdict_of(cls: type) -> Callable[[Any], Any]:
+    """What gives the `__dict__` of an instance without asking its `__getattribute__`."""
+    getdict: Callable[[Any], Any] = vars(cls)["__dict__"].__get__
+    return getdict
+
+
 def _reader(
     cls: type, names: tuple[str, ...], getdict: Callable[[Any], Any]
 ) -> tuple[Callable[[Any], Any], str]:

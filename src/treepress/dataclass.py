@@ -66,7 +66,7 @@ def register_dataclass(
     """
     if not isinstance(cls, type):
         raise TypeError(
-            f"register_dataclass takes a class, not {cls!r}. With arguments of its own, "
+            f"register_dataclass takes a class, not a {type(cls).__name__}. With arguments, "
             f"write @functools.partial(treepress.register_dataclass, data_fields=...)."
         )
     if issubclass(cls, eqx.Module):

@@ -188,7 +188,8 @@ def _check_procedure(cls: type, name: str, raw: object) -> None:
     bound = isinstance(raw, (classmethod, staticmethod))
     if not callable(raw) and not bound:
         raise TypeError(
-            f"{cls.__qualname__}.{name} is {raw!r}, which cannot be called. Define it as "
+            f"{cls.__qualname__}.{name} is a {type(raw).__name__}, which cannot be called. "
+            f"Define it as "
             f"{'a staticmethod of (aux, children)' if name == UNFLATTEN else 'a method'}."
         )
     if name == UNFLATTEN and isinstance(raw, FunctionType):

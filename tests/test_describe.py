@@ -1,0 +1,131 @@
+import dataclasses
+import inspect
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.tree_util as jtu
+import pytest
+import treepress
+from treepress._node import compile_functions, getdict_of, unfit
+from twins import one_level, state
+
+
+class Quantity(treepress.Module):
+    value: Any
+    unit: str = eqx.field(static=True)
+    error: Any = None
+
+
+def test_accelerated_class() -> None:
+    about = treepress.describe(Quantity)
+    assert about == treepress.describe(Quantity(1.0, "m"))
+    assert about.accelerated
+    assert about.registered_by == "treepress"
+    assert about.backend == treepress.backend
+    assert about.dynamic == ("value", "error")
+    assert about.static == ("unit",)
+    assert about.reason == ""
+    assert about.rule
+    text = str(about)
+    assert text == repr(about)
+    for part in ("Quantity", about.kernel, about.rule, "value, error", "unit", "def flatten("):
+        assert part in text
+    if treepress.backend == "compiled":
+        assert about.kernel == "ModuleFlatten"
+    else:
+        assert about.kernel == "generated Python"
+
+
+def test_kernel_is_chosen_by_the_number_of_fields() -> None:
+    if treepress.backend != "compiled":
+        pytest.skip("the Python backend has one kernel")
+    from treepress.kernels.node import WIDE
+
+    names = {}
+    for n in (WIDE - 1, WIDE):
+        annotations = {f"f{i}": Any for i in range(n)}
+        cls = type(eqx.Module)("Wide", (treepress.Module,), {"__annotations__": annotations})
+        names[n] = treepress.describe(cls).kernel
+    assert names == {WIDE - 1: "ModuleFlatten", WIDE: "ModuleFlattenWide"}
+
+
+def test_source_is_what_the_functions_do() -> None:
+    about = treepress.describe(Quantity)
+    keys = tuple(jtu.GetAttrKey(name) for name in about.dynamic)
+    getdict = getdict_of(eqx.Module)
+    (missing, *_) = Quantity._eqx_tree_flatten(Quantity(1.0, "m"))[1]
+    functions = compile_functions(
+        Quantity,
+        about.source,
+        keys,
+        {"MISSING": missing, "read": getdict, "getdict": getdict, "unfit": unfit},
+    )
+    blank = object.__new__(Quantity)
+    wrapped = Quantity(1.0, "m")
+    getdict(wrapped)["__doc__"] = "documented"
+    for quantity in (Quantity(1.0, "m"), blank, wrapped):
+        assert state(functions.flatten(quantity)) == state(quantity._eqx_tree_flatten())
+        children, aux = functions.flatten(quantity)
+        assert [c for _, c in functions.flatten_with_keys(quantity)[0]] == list(children)
+        assert state(functions.unflatten(aux, children)) == state(
+            Quantity._eqx_tree_unflatten(aux, children)
+        )
+        assert one_level(quantity)[0] == state(children)
+
+
+def test_getsource_of_generated_functions() -> None:
+    if treepress.backend != "python":
+        assert "def flatten(self)" in treepress.describe(Quantity).source
+        pytest.skip("compiled functions have no source")
+    for name in ("flatten", "flatten_with_keys", "unflatten"):
+        text = inspect.getsource(getattr(Quantity, f"_eqx_tree_{name}"))
+        assert text.startswith(f"def {name}(")
+        assert text in treepress.describe(Quantity).source + "\n"
+
+
+def test_traceback_shows_generated_source() -> None:
+    import traceback
+
+    if treepress.backend != "python":
+        pytest.skip("compiled functions have no source")
+    try:
+        Quantity._eqx_tree_unflatten((), ())
+    except ValueError as error:
+        lines = "".join(traceback.format_exception(error))
+    assert "raise unfit(cls, aux, children) from None" in lines
+
+
+@dataclasses.dataclass
+class Plain:
+    a: int
+
+
+class NotAModule(treepress.FlatMixin):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("cls", "registered_by", "reason"),
+    [
+        (eqx.nn.Linear, "equinox", "not among its bases"),
+        (Plain, "nobody", "register_dataclass makes it one"),
+        (int, "nobody", "no pytree node"),
+        (NotAModule, "nobody", "subclasses of equinox.Module alone"),
+        (dict, "jax or another library", "without treepress"),
+        (jtu.Partial, "jax or another library", "without treepress"),
+    ],
+)
+def test_other_classes(cls: type, registered_by: str, reason: str) -> None:
+    about = treepress.describe(cls)
+    assert not about.accelerated
+    assert about.registered_by == registered_by
+    assert reason in about.reason
+    assert about.cls is cls
+    assert reason in str(about)
+
+
+def test_plain_module_has_its_fields() -> None:
+    about = treepress.describe(eqx.nn.Linear(1, 2, key=jax.random.key(0)))
+    assert about.dynamic == ("weight", "bias")
+    assert about.static == ("in_features", "out_features", "use_bias")
