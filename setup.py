@@ -10,9 +10,11 @@ import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.errors import CCompilerError
 
 KERNELS = ["src/treepress/kernels/node.py"]
+BUILDING = frozenset(
+    ["bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"]
+)
 
 
 def compiler_fault() -> str:
@@ -32,13 +34,14 @@ def compiler_fault() -> str:
             compiler.compile(
                 [str(source)], output_dir=folder, include_dirs=[get_paths()["include"]]
             )
-        except (CCompilerError, OSError, ImportError) as error:
+        except Exception as error:  # compilers differ in how they fail
             return str(error).splitlines()[0] if str(error) else repr(error)
     return ""
 
 
 def kernels() -> list[Extension]:
-    if on("TREEPRESS_BUILD_PURE"):
+    # For metadata alone, which pip asks for first, nothing need be compiled.
+    if on("TREEPRESS_BUILD_PURE") or not BUILDING.intersection(sys.argv):
         return []
     must = on("TREEPRESS_BUILD_COMPILED")
     fault = compiler_fault()

@@ -1,0 +1,48 @@
+# make demo    what treepress gains you, on a real model and real quantities
+# make test    the tests, on the compiled kernels and on the Python fallback
+# make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make lint    mypy --strict and ruff
+# make clean   removes what these made
+#
+# Each makes a virtual environment in VENV with PYTHON and builds treepress into it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+ifeq ($(OS),Windows_NT)
+BIN = $(VENV)/Scripts
+endif
+
+SOURCES = pyproject.toml setup.py $(wildcard src/treepress/*.py src/treepress/*/*.py)
+
+demo: $(VENV)/.demo
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/.test
+	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest $(ARGS)
+	TREEPRESS_BACKEND=python $(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+lint: $(VENV)/.lint
+	$(BIN)/python -m mypy
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+# Not editable: there a kernel's .py could be imported in the place of its extension module.
+# Compiled or not at all: a run without the kernels would not be what it says it is.
+$(VENV)/.%: $(VENV)/.made $(SOURCES)
+	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
+	touch $@
+
+clean:
+	rm -rf .venv build benchmarks/build src/treepress.egg-info
+
+.PHONY: demo test bench lint clean
+.SECONDARY:
