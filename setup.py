@@ -21,9 +21,10 @@ def compiler_fault() -> str:
     """Why nothing can be compiled here, empty if a small extension module can be."""
     # Asked before setup() is told of any extension, since a wheel of pure Python is one
     # from the start: its tag must not name this platform.
+    from sysconfig import get_paths
+
     from setuptools._distutils.ccompiler import new_compiler
     from setuptools._distutils.sysconfig import customize_compiler
-    from sysconfig import get_paths
 
     compiler = new_compiler()
     with tempfile.TemporaryDirectory() as folder:

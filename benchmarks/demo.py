@@ -13,8 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import treepress
 from timing import call, interleave
+
+import treepress
 
 Make = Callable[[type], type]
 
@@ -25,7 +26,9 @@ def plain(cls: type) -> type:
 
 def mixed(cls: type) -> type:
     """The class with the mixin added."""
-    return type(cls)(f"Flat{cls.__name__}", (treepress.FlatMixin, cls), {"__module__": __name__})
+    return type(cls)(
+        f"Flat{cls.__name__}", (treepress.FlatMixin, cls), {"__module__": __name__}
+    )
 
 
 def layered_model(make: Make) -> Any:
@@ -38,7 +41,8 @@ def layered_model(make: Make) -> Any:
         down: Any
 
         def __call__(self, x: jax.Array) -> jax.Array:
-            return x + self.down(jax.nn.gelu(self.up(self.norm(x))))
+            hidden: jax.Array = self.down(jax.nn.gelu(self.up(self.norm(x))))
+            return x + hidden
 
     class Tower(eqx.Module):
         blocks: list[Any]
@@ -51,7 +55,10 @@ def layered_model(make: Make) -> Any:
     block = make(Block)
     keys = jax.random.split(jax.random.key(0), (8, 2))
     return make(Tower)(
-        [block(norm(16), linear(16, 32, key=up), linear(32, 16, key=down)) for up, down in keys]
+        [
+            block(norm(16), linear(16, 32, key=up), linear(32, 16, key=down))
+            for up, down in keys
+        ]
     )
 
 

@@ -2,6 +2,7 @@ import os
 from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
+
 import treepress
 from treepress import _backend
 

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 import treepress
 
 ROOT = Path(__file__).parent.parent
@@ -23,14 +24,26 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "*.pyd"))
+    shutil.copytree(
+        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "*.pyd")
+    )
     return folder
 
 
 def build(source: Path, out: Path, **variables: str) -> tuple[Path, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("TREEPRESS")}
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "-w", str(out), str(source)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "-v",
+            "--no-deps",
+            "-w",
+            str(out),
+            str(source),
+        ],
         env={**env, **variables},
         capture_output=True,
         text=True,
@@ -76,7 +89,9 @@ print(treepress.backend, treepress.describe(Q).accelerated, q.value, q.unit)
         ({"TREEPRESS_BUILD_PURE": "1"}, ""),
     ],
 )
-def test_pure_install(source: Path, tmp_path: Path, variables: dict[str, str], line: str) -> None:
+def test_pure_install(
+    source: Path, tmp_path: Path, variables: dict[str, str], line: str
+) -> None:
     wheel, output = build(source, tmp_path, **variables)
     assert wheel.name.endswith("-py3-none-any.whl")
     said = [text for text in output.splitlines() if "treepress: no C compiler" in text]

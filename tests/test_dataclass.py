@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
-import treepress
-from treepress._node import nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import treepress
+from treepress._node import nodes
 from twins import outcome, state
 
 T = TypeVar("T")
@@ -99,13 +100,13 @@ def test_inherited_generic_and_own_init() -> None:
     cls = treepress.register_dataclass(define())
     again = jax.tree.map(lambda x: x, cls(1, "local"))
     assert fields_of(again) == fields_of(cls(1, "local"))
-    jax_cls = jtu.register_dataclass(
-        define(), ["x", "y"], ["frame"], drop_fields=["calls"]
-    )
+    jax_cls = jtu.register_dataclass(define(), ["x", "y"], ["frame"], drop_fields=["calls"])
     our_cls = treepress.register_dataclass(
         define(), ["x", "y"], ["frame"], drop_fields=["calls"]
     )
-    assert str(jax.tree.structure(jax_cls(1, "a"))) == str(jax.tree.structure(our_cls(1, "a")))
+    assert str(jax.tree.structure(jax_cls(1, "a"))) == str(
+        jax.tree.structure(our_cls(1, "a"))
+    )
 
 
 def test_init_and_post_init_are_never_called() -> None:
@@ -188,7 +189,9 @@ def test_same_as_jax_on_generated_classes(data: st.DataObject) -> None:
     theirs, ours = pair(define)
     leaf = st.sampled_from([1, 1.5, "s", object()])
     values = [
-        data.draw(leaf if kinds[n] else st.recursive(leaf, lambda c: st.lists(c, max_size=3)))
+        data.draw(
+            leaf if kinds[n] else st.recursive(leaf, lambda c: st.lists(c, max_size=3))
+        )
         for n in names
     ]
     assert_same(theirs(*values), ours(*values))
@@ -212,9 +215,14 @@ def test_transformations() -> None:
     out = jax.jit(lambda p: jax.tree.map(lambda a: 2 * a, p))(p)
     assert out.frame == "local"
     assert out.x.tolist() == [0.0, 2.0, 4.0]
-    assert jax.vmap(lambda p: p.x + p.y, in_axes=(Point(0, None, "local"),))(p).shape == (3, 3)
+    assert jax.vmap(lambda p: p.x + p.y, in_axes=(Point(0, None, "local"),))(p).shape == (
+        3,
+        3,
+    )
     assert jax.grad(lambda p: (p.x * p.y).sum())(p).y.tolist() == [0.0, 1.0, 2.0]
-    carry, _ = jax.lax.scan(lambda c, _: (jax.tree.map(lambda a: a + 1, c), None), p, None, 2)
+    carry, _ = jax.lax.scan(
+        lambda c, _: (jax.tree.map(lambda a: a + 1, c), None), p, None, 2
+    )
     assert carry.y.tolist() == [3.0, 3.0, 3.0]
 
 
@@ -240,7 +248,12 @@ class Module(eqx.Module):
         (object, (), TypeError, "no dataclass"),
         (Module, (), TypeError, "FlatMixin"),
         (dataclasses.dataclass(Dict), (), TypeError, "derives from dict"),
-        (dataclasses.dataclass(type("E", (Exception,), {})), (), TypeError, "BaseException|Exception"),
+        (
+            dataclasses.dataclass(type("E", (Exception,), {})),
+            (),
+            TypeError,
+            "BaseException|Exception",
+        ),
         (some(), (["a"], None), TypeError, "go together"),
         (some(), (None, ["a"]), TypeError, "go together"),
         (some(), (["a"], []), ValueError, "do not name b, c"),

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.tree_util as jtu
 import pytest
+
 import treepress
 from treepress._node import compile_functions, getdict_of, unfit
 from twins import one_level, state
@@ -29,7 +30,14 @@ def test_accelerated_class() -> None:
     assert about.rule
     text = str(about)
     assert text == repr(about)
-    for part in ("Quantity", about.kernel, about.rule, "value, error", "unit", "def flatten("):
+    for part in (
+        "Quantity",
+        about.kernel,
+        about.rule,
+        "value, error",
+        "unit",
+        "def flatten(",
+    ):
         assert part in text
     if treepress.backend == "compiled":
         assert about.kernel == "ModuleFlatten"
@@ -45,7 +53,9 @@ def test_kernel_is_chosen_by_the_number_of_fields() -> None:
     names = {}
     for n in (WIDE - 1, WIDE):
         annotations = {f"f{i}": Any for i in range(n)}
-        cls = type(eqx.Module)("Wide", (treepress.Module,), {"__annotations__": annotations})
+        cls = type(eqx.Module)(
+            "Wide", (treepress.Module,), {"__annotations__": annotations}
+        )
         names[n] = treepress.describe(cls).kernel
     assert names == {WIDE - 1: "ModuleFlatten", WIDE: "ModuleFlattenWide"}
 

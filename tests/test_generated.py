@@ -5,9 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.tree_util as jtu
-import treepress
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import treepress
 from twins import Failure, assert_twins, getdict, one_level, outcome
 
 NAMES = ["a", "b", "c", "value", "unit", "é", "class", "self", "_p", "__q", "state"]
@@ -28,12 +29,14 @@ levels = st.lists(
 )
 
 
-def make_class(base: type, spec: list[dict[str, tuple[str, str]]], mixin_last: bool) -> type:
+def make_class(
+    base: type, spec: list[dict[str, tuple[str, str]]], mixin_last: bool
+) -> type:
     """A class with a level of inheritance for each part of `spec`."""
     cls = base
     for depth, fields in enumerate(spec):
         namespace: dict[str, Any] = {
-            "__annotations__": {name: Any for name in fields},
+            "__annotations__": dict.fromkeys(fields, Any),
             "__module__": __name__,
             "__qualname__": f"Level{depth}",
             # One that sets nothing: instances are filled by hand.
@@ -67,7 +70,9 @@ def fill(
     plain_fields = {f.name: f for f in classes[0].__dataclass_fields__.values()}
     names = data.draw(st.permutations(list(plain_fields)))
     kept = data.draw(st.sampled_from([len(names), len(names), max(0, len(names) - 1), 0]))
-    extra = data.draw(st.lists(st.sampled_from([*WRAPPERS, "other"]), unique=True, max_size=2))
+    extra = data.draw(
+        st.lists(st.sampled_from([*WRAPPERS, "other"]), unique=True, max_size=2)
+    )
     for name in [*names[:kept], *extra]:
         if name in extra or plain_fields[name].metadata.get("static", False):
             value = data.draw(st.sampled_from(STATIC))
@@ -82,8 +87,9 @@ def fill(
 @settings(max_examples=150, deadline=None)
 @given(levels, st.booleans(), st.data())
 def test_same_as_equinox(spec: Any, mixin_last: bool, data: st.DataObject) -> None:
-    classes = make_class(eqx.Module, spec, mixin_last), make_class(
-        treepress.Module, spec, mixin_last
+    classes = (
+        make_class(eqx.Module, spec, mixin_last),
+        make_class(treepress.Module, spec, mixin_last),
     )
     assert treepress.describe(classes[1]).accelerated
 
@@ -92,7 +98,9 @@ def test_same_as_equinox(spec: Any, mixin_last: bool, data: st.DataObject) -> No
         return obj, obj
 
     def child() -> tuple[Any, Any]:
-        kind = data.draw(st.sampled_from(["leaf", "leaf", "leaf", "list", "dict", "module"]))
+        kind = data.draw(
+            st.sampled_from(["leaf", "leaf", "leaf", "list", "dict", "module"])
+        )
         if kind == "module":
             return fill(data, classes, leaf)
         one, other = leaf()

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.tree_util as jtu
+
 import treepress
 from treepress import _equinox, module
 
@@ -32,8 +33,10 @@ def test_fast_path_is_in_use() -> None:
 
     about = treepress.describe(Quantity)
     assert about.accelerated, about.reason
-    children, aux = jtu.default_registry.flatten_one_level(Quantity(1))
-    assert aux is Quantity._eqx_tree_flatten(Quantity(1))[1] or treepress.backend == "python"
+    _, aux = jtu.default_registry.flatten_one_level(Quantity(1))
+    assert (
+        aux is Quantity._eqx_tree_flatten(Quantity(1))[1] or treepress.backend == "python"
+    )
 
 
 def test_classes_without_the_mixin_get_equinoxs_functions(monkeypatch: Any) -> None:
@@ -141,7 +144,11 @@ def test_steps_aside_where_equinox_is_not_as_we_know_it() -> None:
 
 
 def test_harmless_changes_do_not_switch_it_off() -> None:
-    out = run(STEPS_ASIDE.format(change=CHANGES["functions of another kind"]).split("print(ours")[0])
+    out = run(
+        STEPS_ASIDE.format(change=CHANGES["functions of another kind"]).split("print(ours")[
+            0
+        ]
+    )
     assert out.split() == ["0", "True", "treepress", "2", "m"]
 
 

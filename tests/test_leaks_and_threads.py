@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import pytest
+
 import treepress
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+
 import treepress
 from treepress import _backend
 from twins import assert_twins, getdict, one_level, outcome, state, twins
@@ -131,12 +132,29 @@ def test_metaclass_derived_from_equinoxs() -> None:
 def test_static_values(values: tuple[Any, Any]) -> None:
     leaf = object()
     plain, flat = twins(define_simple)
-    assert_twins(plain(leaf, values[0], leaf, values[1]), flat(leaf, values[0], leaf, values[1]))
+    assert_twins(
+        plain(leaf, values[0], leaf, values[1]), flat(leaf, values[0], leaf, values[1])
+    )
 
 
 def test_static_values_that_are_equal_are_not_mixed_up() -> None:
     nan = float("nan")
-    values = [1, 1.0, True, 0.0, -0.0, 0, False, nan, float("nan"), "", b"", (), (1,), (True,)]
+    values = [
+        1,
+        1.0,
+        True,
+        0.0,
+        -0.0,
+        0,
+        False,
+        nan,
+        float("nan"),
+        "",
+        b"",
+        (),
+        (1,),
+        (True,),
+    ]
     for value in values + values[::-1]:
         quantity = Quantity(1.0, value)
         leaves, treedef = jax.tree.flatten(quantity)
@@ -219,7 +237,19 @@ def test_many_fields(n: int) -> None:
 
 
 def test_names_that_generated_code_must_not_use() -> None:
-    names = ["class", "é", "ﬁ", "self", "state", "MISSING", "cls", "c0", "key_0", "get", "__x"]
+    names = [
+        "class",
+        "é",
+        "ﬁ",
+        "self",
+        "state",
+        "MISSING",
+        "cls",
+        "c0",
+        "key_0",
+        "get",
+        "__x",
+    ]
 
     def define(base: type) -> Any:
         def init(self: Any, *values: Any) -> None:
@@ -588,7 +618,9 @@ def test_unusual_class_is_left_to_equinox(what: str) -> None:
             return {"a": "changed"}
         return eqx.Module.__getattribute__(self, name)
 
-    odd = getattribute if what == "__getattribute__" else property(lambda s: {"a": "changed"})
+    odd = (
+        getattribute if what == "__getattribute__" else property(lambda s: {"a": "changed"})
+    )
     namespace = {"__annotations__": {"a": Any}, what: odd}
     with pytest.warns(RuntimeWarning, match=what):
         flat = type(eqx.Module)("Odd", (treepress.Module,), dict(namespace))

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.tree_util as jtu
 import pytest
+
 import treepress
 
 
@@ -70,7 +71,7 @@ def test_flatten_and_unflatten_alone() -> None:
             return (self.value,), None
 
         # Called with the class: a plain function of these two is as good as static.
-        def _eqx_tree_unflatten(aux: Any, children: Any) -> Any:  # noqa: N805
+        def _eqx_tree_unflatten(aux: Any, children: Any) -> Any:
             return Unkeyed(*children)
 
     assert keystrs(Unkeyed(1)) == ["[<flat index 0>]"]
@@ -90,7 +91,9 @@ def test_class_keywords() -> None:
     assert "keywords" in str(jax.tree.structure(Keywords(1)))
     assert jax.tree.map(lambda x: x + 1, Keywords(1)).value == 2
 
-    class Mixed(treepress.FlatMixin, eqx.Module, unflatten=classmethod(lambda c, a, b: c(*b))):
+    class Mixed(
+        treepress.FlatMixin, eqx.Module, unflatten=classmethod(lambda c, a, b: c(*b))
+    ):
         value: Any
 
         def _eqx_tree_flatten(self) -> Any:
@@ -215,7 +218,7 @@ def test_wrong_forms_are_refused() -> None:
         class Unbound(treepress.Module):
             def _eqx_tree_flatten(self) -> Any: ...
 
-            def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any: ...  # noqa: N805
+            def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any: ...
 
     with pytest.raises(TypeError, match="cannot be called"):
 

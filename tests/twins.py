@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.tree_util as jtu
+
 import treepress
 
 getdict = vars(eqx.Module)["__dict__"].__get__

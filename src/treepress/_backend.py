@@ -16,9 +16,7 @@ def _compiled() -> tuple[ModuleType | None, str]:
     spec = importlib.util.find_spec(_KERNELS)
     # The loader decides, not the import: `node.py` lies beside the extension module, and
     # where that is missing it would be imported in silence and run interpreted.
-    if spec is None or not isinstance(
-        spec.loader, importlib.machinery.ExtensionFileLoader
-    ):
+    if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
         where = spec.origin if spec is not None else "nothing"
         return None, (
             f"this installation has no compiled kernels ({_KERNELS} is {where}). It was "
@@ -49,6 +47,4 @@ def _choose() -> tuple[ModuleType | None, str]:
 # The compiled kernels in use, or None; and if None, why.
 kernels, why_python = _choose()
 
-backend: Final[Literal["compiled", "python"]] = (
-    "python" if kernels is None else "compiled"
-)
+backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

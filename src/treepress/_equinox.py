@@ -57,7 +57,7 @@ def hook(register: Register) -> str:
     used = namespace.get("jtu")
     if not isinstance(used, ModuleType) or used.__name__ != jtu.__name__:
         return f"{namespace.get('__name__')} has no jax.tree_util by the name of jtu"
-    setattr(TreeUtil, "register_pytree_with_keys", staticmethod(register))
+    TreeUtil.register_pytree_with_keys = staticmethod(register)
     namespace["jtu"] = TreeUtil(jtu.__name__, jtu.__doc__)
     return ""
 
@@ -122,7 +122,7 @@ def differs(known: Known, cls: type, registered: dict[str, Any]) -> str:
     ]
     try:
         for state in states:
-            instance = object.__new__(cls)
+            instance: Any = object.__new__(cls)
             known.getdict(instance).update(state)
             theirs = registered["flatten_func"](instance)
             if not _same(theirs, ours.flatten(instance)):

@@ -82,9 +82,7 @@ def module_node(
     dynamic = tuple(
         [sys.intern(f.name) for f in fields if not f.metadata.get("static", False)]
     )
-    static = tuple(
-        [sys.intern(f.name) for f in fields if f.metadata.get("static", False)]
-    )
+    static = tuple([sys.intern(f.name) for f in fields if f.metadata.get("static", False)])
     read, read_rule = _reader(cls, dynamic + static, getdict)
     keys = attribute_keys(dynamic)
     source = module_source(cls, dynamic, static, wrappers)

@@ -152,7 +152,9 @@ def _names(cls_name: str, argument: str, names: Iterable[str]) -> tuple[str, ...
 def _defaults(cls: type, dropped: tuple[str, ...]) -> tuple[tuple[str, Any, bool], ...]:
     """Of the dropped fields that have one: name, default, whether that is a factory."""
     found: list[tuple[str, Any, bool]] = []
-    for field in dataclasses.fields(cls) if dropped and dataclasses.is_dataclass(cls) else ():
+    for field in (
+        dataclasses.fields(cls) if dropped and dataclasses.is_dataclass(cls) else ()
+    ):
         if field.name not in dropped:
             continue
         if field.default is not dataclasses.MISSING:

@@ -108,7 +108,9 @@ def _foreign(cls: type) -> Node:
     if issubclass(cls, eqx.Module):
         fields = dataclasses.fields(cls)
         if issubclass(cls, module.FlatMixin):
-            reason = f"treepress does not see Equinox's classes being made ({module._known})"
+            reason = (
+                f"treepress does not see Equinox's classes being made ({module._known})"
+            )
         else:
             reason = "treepress.FlatMixin is not among its bases"
         return Node(

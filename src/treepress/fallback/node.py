@@ -29,7 +29,7 @@ def module_source(
     aux = ["MISSING", *(f"state[{name!r}]" for name in static)]
     odd_children = [f"get({name!r}, MISSING)" for name in dynamic]
     odd_aux = ["wrapped", *(f"get({name!r}, MISSING)" for name in static)]
-    return f'''\
+    return f"""\
 {_header(cls, dynamic, static)}
 # An absent field is MISSING; the first slot of aux carries {", ".join(wrappers)}.
 WRAPPERS = {wrappers!r}
@@ -74,7 +74,7 @@ def unflatten(aux, children):
         getdict(self).update(zip(WRAPPERS, wrapped))
 {_assign("s", static, "MISSING")}
     return self
-'''
+"""
 
 
 def record_source(
@@ -90,7 +90,7 @@ def record_source(
     )
     children = [_attribute(name) for name in data]
     aux = _tuple([_attribute(name) for name in meta])
-    return f'''\
+    return f"""\
 {_header(cls, data, meta)}
 
 
@@ -108,7 +108,7 @@ def unflatten(aux, children):
 {_assign("c", data)}
 {_assign("s", meta)}
 {fill}    return self
-'''
+"""
 
 
 def compile_functions(
