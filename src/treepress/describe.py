@@ -121,7 +121,7 @@ def _foreign(cls: type) -> Node:
             static=tuple([f.name for f in fields if f.metadata.get("static")]),
             reason=reason,
         )
-    if jtu.default_registry.is_node(cls):
+    if _is_node(cls):
         return Node(
             registered_by="jax or another library",
             kernel="",
@@ -134,3 +134,14 @@ def _foreign(cls: type) -> Node:
     elif dataclasses.is_dataclass(cls):
         reason += "; treepress.register_dataclass makes it one"
     return Node(registered_by="nobody", kernel="", rule="", reason=reason)
+
+
+def _is_node(cls: type) -> bool:
+    """Whether JAX has `cls` in its registry."""
+    is_node = getattr(jtu.default_registry, "is_node", None)
+    if is_node is not None:
+        return bool(is_node(cls))
+    # Older JAX tells of instances alone. Its Python registry is the same by another name.
+    from jax._src import tree_util
+
+    return cls in getattr(tree_util, "_registry", ())
