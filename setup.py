@@ -11,7 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ["src/treepress/kernels/node.py"]
+KERNELS = ["src/treepress/kernels/node.py", "src/treepress/kernels/tree.py"]
 BUILDING = frozenset(
     ["bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"]
 )
@@ -54,6 +54,7 @@ def kernels() -> list[Extension]:
                 # The kernels import nothing but the standard library; their package
                 # does, and what that imports is not there while a wheel is built.
                 ["--follow-imports=skip", "--ignore-missing-imports", *KERNELS],
+                group_name="treepress",
                 opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),
             )
         except (Exception, SystemExit) as error:

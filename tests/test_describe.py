@@ -122,7 +122,7 @@ class NotAModule(treepress.FlatMixin):
         (Plain, "nobody", "register_dataclass makes it one"),
         (int, "nobody", "no pytree node"),
         (NotAModule, "nobody", "subclasses of equinox.Module alone"),
-        (dict, "jax or another library", "without treepress"),
+        (dict, "jax", "C++"),
         (jtu.Partial, "jax or another library", "without treepress"),
     ],
 )

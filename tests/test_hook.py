@@ -26,7 +26,7 @@ def run(code: str) -> str:
 
 def test_fast_path_is_in_use() -> None:
     # Turns red where a new Equinox or JAX silently switched the kernels off.
-    assert isinstance(module._known, _equinox.Known), module._known
+    assert isinstance(module.known, _equinox.Known), module.known
 
     class Quantity(treepress.FlatMixin, eqx.Module):
         value: Any

@@ -149,7 +149,7 @@ def test_subclass_without_new_fields_inherits_them() -> None:
 
 
 def test_subclass_with_new_fields_gets_kernels_and_a_warning() -> None:
-    with pytest.warns(UserWarning, match="adds the fields extra"):
+    with pytest.warns(UserWarning, match="has the fields extra"):
 
         class Child(Own):
             extra: Any
@@ -159,12 +159,43 @@ def test_subclass_with_new_fields_gets_kernels_and_a_warning() -> None:
     assert keystrs(child) == [".value", ".extra"]
     assert treepress.describe(Child).accelerated
 
-    with pytest.warns(UserWarning, match="adds the fields extra"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
 
         class Grandchild(Child):
             pass
 
     assert jax.tree.leaves(Grandchild(1, "m", 2)) == [1, 2]
+
+
+@pytest.mark.parametrize("redefined", ["_eqx_tree_flatten", "_eqx_tree_flatten_with_keys"])
+def test_subclass_with_new_fields_that_redefines_half(redefined: str) -> None:
+    with pytest.warns(UserWarning, match="has the fields extra"):
+        Child = type(eqx.Module)(
+            "Child",
+            (Own,),
+            {"__annotations__": {"extra": Any}, redefined: lambda self: 1 / 0},
+        )
+    assert jax.tree.leaves(jax.tree.map(lambda x: x, Child(1, "m", 2))) == [1, 2]
+
+
+def test_halves_from_two_levels_make_a_whole() -> None:
+    with pytest.warns(UserWarning, match="but not _eqx_tree_unflatten"):
+
+        class Half(treepress.Module):
+            def _eqx_tree_flatten(self) -> Any:
+                return (self.value,), "half"
+
+    class Whole(Half):
+        value: Any
+
+        @classmethod
+        def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any:
+            return cls(*children)
+
+    assert treepress.describe(Whole).registered_by == "its own procedures"
+    assert "half" in str(jax.tree.structure(Whole(1)))
+    assert Half._eqx_tree_flatten(Whole(1)) == ((1,), "half")
 
 
 def test_subclass_with_new_fields_may_say_that_they_are_known() -> None:
@@ -212,19 +243,59 @@ def test_automatic_kernels_do_not_count_as_own() -> None:
     assert Child._eqx_tree_flatten is not Parent._eqx_tree_flatten
 
 
-def test_wrong_forms_are_refused() -> None:
-    with pytest.raises(TypeError, match="neither a classmethod nor a staticmethod"):
+@pytest.mark.parametrize(
+    ("procedures", "message"),
+    [
+        (
+            {"unflatten": lambda cls, aux, children: None},
+            "staticmethod of .cls, aux, child",
+        ),
+        ({"unflatten": 1}, "is a int"),
+        ({"unflatten": classmethod(lambda aux, children: None)}, "classmethod of .aux, ch"),
+        ({"flatten": lambda: None}, "a function of ... Write it as a method"),
+        ({"flatten": classmethod(lambda self: None)}, "is a classmethod"),
+        ({"flatten_with_keys": lambda self, other: None}, "function of .self, other"),
+    ],
+)
+def test_wrong_forms_are_refused(procedures: dict[str, Any], message: str) -> None:
+    right = {
+        "flatten": lambda self: ((), None),
+        "unflatten": lambda aux, children: None,
+    }
+    with pytest.raises(TypeError, match=message):
+
+        class Wrong(treepress.Module, **{**right, **procedures}):  # type: ignore[call-arg]
+            pass
+
+
+def test_unbound_unflatten_in_the_class_body_is_refused() -> None:
+    with pytest.raises(TypeError, match="Write it as a classmethod"):
 
         class Unbound(treepress.Module):
             def _eqx_tree_flatten(self) -> Any: ...
 
             def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any: ...
 
-    with pytest.raises(TypeError, match="cannot be called"):
 
-        class NotCallable(treepress.Module):
-            _eqx_tree_flatten = 1
-            _eqx_tree_unflatten = staticmethod(lambda aux, children: None)
+def test_misspelt_class_keyword() -> None:
+    with pytest.raises(TypeError, match=r"flaten.*FlatMixin knows flatten, unflatten"):
+
+        class Misspelt(treepress.Module, flaten=None):  # type: ignore[call-arg]
+            pass
+
+
+def test_warning_points_at_the_class_statement_below_another_metaclass() -> None:
+    quax = pytest.importorskip("quax")
+    with pytest.warns(UserWarning, match="but not") as caught:
+
+        class Half(treepress.FlatMixin, quax.ArrayValue):
+            def _eqx_tree_flatten(self) -> Any: ...
+
+            def materialise(self) -> Any: ...
+
+            def aval(self) -> Any: ...
+
+    assert caught[0].filename == __file__
 
 
 def test_a_module_without_the_mixin_is_none_of_our_business() -> None:

@@ -1,9 +1,22 @@
 """treepress presses JAX pytrees flat, fast."""
 
-from ._backend import backend as backend
-from ._version import __version__ as __version__
-from .dataclass import register_dataclass as register_dataclass
-from .describe import Description as Description
-from .describe import describe as describe
-from .module import FlatMixin as FlatMixin
-from .module import Module as Module
+from ._backend import backend
+from ._version import __version__
+from .description import Description, describe
+from .module import FlatMixin, Module
+from .partition import Partition, TreeDef, tree_combine, tree_partition
+from .records import register_dataclass
+
+__all__ = [
+    "Description",
+    "FlatMixin",
+    "Module",
+    "Partition",
+    "TreeDef",
+    "__version__",
+    "backend",
+    "describe",
+    "register_dataclass",
+    "tree_combine",
+    "tree_partition",
+]

@@ -5,7 +5,7 @@ import importlib.machinery
 import importlib.util
 import os
 from types import ModuleType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 _VARIABLE: Final = "TREEPRESS_BACKEND"
 _KERNELS: Final = "treepress.kernels.node"
@@ -44,7 +44,12 @@ def _choose() -> tuple[ModuleType | None, str]:
     return module, reason
 
 
-# The compiled kernels in use, or None; and if None, why.
+# The compiled kernels of single nodes, or None; and if None, why.
 kernels, why_python = _choose()
+
+# Those of whole trees, compiled or interpreted.
+tree_kernels: Final[Any] = importlib.import_module(
+    "treepress.fallback.tree" if kernels is None else "treepress.kernels.tree"
+)
 
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import GetSetDescriptorType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -23,15 +23,15 @@ class Node:
     """How a class was registered."""
 
     registered_by: str
-    kernel: str
-    rule: str
     dynamic: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
+    kernel: str = ""
+    rule: str = ""
     functions: Functions | None = None
     source: str = ""
     reason: str = ""
-    # The attributes that registering put on the class, by name.
-    exposed: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    # Procedures of the class's own, by name.
+    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 # Every class that passed through here. JAX keeps its registered classes for good, so weak
@@ -66,6 +66,16 @@ def _length(values: Any) -> str:
         return "another number of"
 
 
+def names_of(
+    fields: Iterable["dataclasses.Field[Any]"],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the dynamic and of the static fields of a Module class."""
+    # Interned, a name is found in an instance's dict by identity.
+    dynamic = [sys.intern(f.name) for f in fields if not f.metadata.get("static", False)]
+    static = [sys.intern(f.name) for f in fields if f.metadata.get("static", False)]
+    return tuple(dynamic), tuple(static)
+
+
 def attribute_keys(names: tuple[str, ...]) -> tuple[object, ...]:
     return tuple([GetAttrKey(name) for name in names])
 
@@ -78,11 +88,7 @@ def module_node(
     getdict: Callable[[Any], Any],
 ) -> Node:
     """Kernels for an Equinox Module class, chosen by what the class is."""
-    # Interned, a name is found in an instance's dict by identity.
-    dynamic = tuple(
-        [sys.intern(f.name) for f in fields if not f.metadata.get("static", False)]
-    )
-    static = tuple([sys.intern(f.name) for f in fields if f.metadata.get("static", False)])
+    dynamic, static = names_of(fields)
     read, read_rule = _reader(cls, dynamic + static, getdict)
     keys = attribute_keys(dynamic)
     source = module_source(cls, dynamic, static, wrappers)
@@ -109,8 +115,8 @@ def module_node(
         )
         kernel = flatten.__name__
         rule = (
-            f"{len(dynamic)} dynamic fields, {'at least' if wide else 'fewer than'} "
-            f"{kernels.WIDE}; {read_rule}"
+            f"{'at least' if wide else 'fewer than'} {kernels.WIDE} dynamic fields; "
+            f"{read_rule}"
         )
     return Node(
         registered_by="treepress",

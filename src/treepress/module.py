@@ -3,8 +3,8 @@
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Collection
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 import equinox as eqx
@@ -12,11 +12,37 @@ import jax
 import jax.tree_util as jtu
 
 from . import _equinox
-from ._node import Node, module_node, nodes, unusual
+from ._node import Node, module_node, names_of, nodes, unusual
 
 FLATTEN: Final = "_eqx_tree_flatten"
 FLATTEN_WITH_KEYS: Final = "_eqx_tree_flatten_with_keys"
 UNFLATTEN: Final = "_eqx_tree_unflatten"
+
+
+class Registered:
+    """Gives, of a class or an instance, the function that the class is registered with.
+
+    On FlatMixin once, so that nothing is put on each class.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        node = nodes.get(owner)
+        function = None
+        if node is not None and node.functions is not None:
+            function = getattr(node.functions, self.name)
+        elif node is not None:
+            function = node.own.get(f"_eqx_tree_{self.name}")
+        if function is None:
+            raise AttributeError(
+                f"{owner.__qualname__} has no {self.name} function of treepress's: see "
+                f"treepress.describe({owner.__qualname__})"
+            )
+        if instance is None or self.name == "unflatten":
+            return function
+        return MethodType(function, instance)
 
 
 class FlatMixin:
@@ -62,6 +88,10 @@ class FlatMixin:
 
     __slots__ = ()
 
+    _eqx_tree_flatten = Registered("flatten")
+    _eqx_tree_flatten_with_keys = Registered("flatten_with_keys")
+    _eqx_tree_unflatten = Registered("unflatten")
+
     # Here and not in a metaclass: a metaclass of ours could not be combined with those
     # that other libraries derive from Equinox's. Equinox hands on the keywords that it
     # does not know.
@@ -73,7 +103,16 @@ class FlatMixin:
         flatten_with_keys: Callable[[Any], tuple[Any, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init_subclass__(**kwargs)
+        try:
+            super().__init_subclass__(**kwargs)
+        except TypeError as error:
+            if not kwargs or "takes no keyword arguments" not in str(error):
+                raise
+            raise TypeError(
+                f"{cls.__qualname__} has unknown class keywords: {', '.join(kwargs)}. "
+                f"FlatMixin knows flatten, unflatten and flatten_with_keys; Equinox knows "
+                f"strict"
+            ) from None
         if flatten is not None:
             setattr(cls, FLATTEN, flatten)
         if flatten_with_keys is not None:
@@ -95,19 +134,15 @@ def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
     if own is not None:
         _register_own(nodetype, own)
         return
+    fields = dataclasses.fields(nodetype)
     reason = _why_not(nodetype)
     if reason:
-        warnings.warn(
-            f"treepress: {reason}. It is registered by Equinox, correct and slower.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        _warn(f"{reason}. It is registered by Equinox, correct and slower.", RuntimeWarning)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
-        nodes[nodetype] = Node("equinox", "", "", reason=reason)
+        nodes[nodetype] = Node("equinox", *names_of(fields), reason=reason)
         return
-    assert isinstance(_known, _equinox.Known)
-    fields = dataclasses.fields(nodetype)
-    node = module_node(nodetype, fields, *_known)
+    assert isinstance(known, _equinox.Known)
+    node = module_node(nodetype, fields, *known)
     assert node.functions is not None
     jtu.register_pytree_with_keys(
         nodetype,
@@ -115,63 +150,70 @@ def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
         flatten_func=node.functions.flatten,
         unflatten_func=node.functions.unflatten,
     )
-    exposed = {
-        FLATTEN: node.functions.flatten,
-        FLATTEN_WITH_KEYS: node.functions.flatten_with_keys,
-        UNFLATTEN: staticmethod(node.functions.unflatten),
-    }
-    for name, value in exposed.items():
-        setattr(nodetype, name, value)
-    nodes[nodetype] = dataclasses.replace(node, exposed=exposed)
+    nodes[nodetype] = node
 
 
 def _why_not(cls: type) -> str:
-    if isinstance(_known, str):
-        return f"{cls.__qualname__} cannot be accelerated: {_known}"
+    if isinstance(known, str):
+        return f"{cls.__qualname__} cannot be accelerated: {known}"
     return unusual(cls, eqx.Module)
 
 
-def _definer(cls: type, name: str) -> type | None:
-    """The class that defines a procedure for `cls`, other than by having kernels of ours."""
-    for base in cls.__mro__:
-        if name in vars(base):
-            node = nodes.get(base)
-            if node is None or vars(base)[name] is not node.exposed.get(name):
-                return base
-    return None
+PROCEDURES: Final = (UNFLATTEN, FLATTEN_WITH_KEYS, FLATTEN)
+
+
+def _definers(cls: type) -> dict[str, type]:
+    """By procedure, the class that defines it for `cls`."""
+    return {
+        name: base
+        for name in PROCEDURES
+        for base in reversed(cls.__mro__)
+        if base is not FlatMixin and name in vars(base)
+    }
+
+
+def _lacking(definers: Collection[str]) -> list[str]:
+    """What it takes to make these procedures a whole."""
+    lacking = []
+    if UNFLATTEN not in definers:
+        lacking.append(UNFLATTEN)
+    if FLATTEN not in definers and FLATTEN_WITH_KEYS not in definers:
+        lacking.append(f"{FLATTEN_WITH_KEYS} (or {FLATTEN})")
+    return lacking
 
 
 def _own_procedures(cls: type) -> dict[str, Any] | None:
     """The procedures that `cls` defines or inherits, if they are whole and fit it."""
-    definers = {
-        name: base
-        for name in (UNFLATTEN, FLATTEN_WITH_KEYS, FLATTEN)
-        if (base := _definer(cls, name)) is not None
-    }
+    definers = _definers(cls)
     if not definers:
         return None
-    missing = []
-    if UNFLATTEN not in definers:
-        missing.append(UNFLATTEN)
-    if FLATTEN not in definers and FLATTEN_WITH_KEYS not in definers:
-        missing.append(f"{FLATTEN_WITH_KEYS} (or {FLATTEN})")
-    if missing:
-        _warn(
-            f"{cls.__qualname__} defines {' and '.join(definers)}, but not "
-            f"{' and '.join(missing)}. The automatic kernels are used. Define what is "
-            f"missing, or nothing."
-        )
+    lacking = _lacking(definers)
+    new = any(name in vars(cls) for name in PROCEDURES)
+    if lacking:
+        if new:
+            _warn(
+                f"{cls.__qualname__} defines {' and '.join(definers)}, but not "
+                f"{' and '.join(lacking)}. The automatic kernels are used. Define what is "
+                f"missing (or give it as a class keyword), or nothing."
+            )
         return None
     for name, definer in definers.items():
         _check_procedure(cls, name, vars(definer)[name])
-    added = _added_fields(cls, tuple(definers.values()))
+    added = {
+        field: name
+        for name, definer in definers.items()
+        for field in _added_fields(cls, definer)
+    }
     if added:
-        _warn(
-            f"{cls.__qualname__} adds the fields {', '.join(added)} to a class with "
-            f"flatten procedures of its own, which may not know of them. The automatic "
-            f"kernels are used. If the procedures do carry these fields, say so by "
-            f"defining them again in {cls.__qualname__}."
-        )
+        # A class that inherits all from one that was warned of is not warned of again.
+        parents = (nodes.get(base) for base in cls.__mro__[1:])
+        if new or not any(p and set(added) <= {*p.dynamic, *p.static} for p in parents):
+            _warn(
+                f"{cls.__qualname__} has the fields {', '.join(added)}, of which the "
+                f"inherited {' and '.join(sorted(set(added.values())))} may not know. The "
+                f"automatic kernels are used. If the procedures do carry these fields, say "
+                f"so by defining them again in {cls.__qualname__}."
+            )
         return None
     # As attributes of the class: methods are plain functions then, and a classmethod or
     # staticmethod is bound.
@@ -185,34 +227,44 @@ def _attribute(cls: type, name: str, definer: type) -> Any:
 
 
 def _check_procedure(cls: type, name: str, raw: object) -> None:
-    bound = isinstance(raw, (classmethod, staticmethod))
-    if not callable(raw) and not bound:
-        raise TypeError(
-            f"{cls.__qualname__}.{name} is a {type(raw).__name__}, which cannot be called. "
-            f"Define it as "
-            f"{'a staticmethod of (aux, children)' if name == UNFLATTEN else 'a method'}."
+    """Refuse what cannot be called as JAX will call it."""
+    if name == UNFLATTEN:
+        wanted = (
+            "a classmethod of (cls, aux, children) or a staticmethod of (aux, children)"
         )
-    if name == UNFLATTEN and isinstance(raw, FunctionType):
-        names = list(inspect.signature(raw).parameters)
-        if len(names) != 2:
-            raise TypeError(
-                f"{cls.__qualname__}.{name} takes ({', '.join(names)}) and is neither a "
-                f"classmethod nor a staticmethod. Write it as @classmethod of "
-                f"(cls, aux, children), or as @staticmethod of (aux, children)."
-            )
+        count = 3 if isinstance(raw, classmethod) else 2
+    else:
+        wanted = "a method of (self)"
+        count = 1
+    function = getattr(raw, "__func__", raw)
+    fits = callable(function)
+    if isinstance(raw, (classmethod, staticmethod)) and name != UNFLATTEN:
+        fits = False
+    if fits and isinstance(function, FunctionType):
+        try:
+            inspect.signature(function).bind(*[None] * count)
+        except TypeError:
+            fits = False
+    if not fits:
+        given = type(raw).__name__
+        if isinstance(function, FunctionType):
+            given += f" of ({', '.join(inspect.signature(function).parameters)})"
+        raise TypeError(f"{cls.__qualname__}.{name} is a {given}. Write it as {wanted}.")
 
 
-def _added_fields(cls: type, definers: tuple[type, ...]) -> list[str]:
-    """The fields of `cls` that the procedures were not written for.
+def _added_fields(cls: type, definer: type) -> list[str]:
+    """The fields of `cls` that a procedure was not written for.
 
-    They were written for the oldest Module class that has them all.
+    It was written for the oldest Module class that has it and all others it takes.
     """
     for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base) and all(
-            issubclass(base, definer) for definer in definers
+        if (
+            issubclass(base, definer)
+            and dataclasses.is_dataclass(base)
+            and not _lacking(_definers(base))
         ):
-            known = {field.name for field in dataclasses.fields(base)}
-            return [f.name for f in dataclasses.fields(cls) if f.name not in known]
+            old = {field.name for field in dataclasses.fields(base)}
+            return [f.name for f in dataclasses.fields(cls) if f.name not in old]
     return []
 
 
@@ -223,14 +275,13 @@ def _register_own(cls: type, own: dict[str, Any]) -> None:
     else:
         assert flatten is not None
         jtu.register_pytree_node(cls, flatten, unflatten)
-    fields = dataclasses.fields(cls)
+    definers = _definers(cls)
     nodes[cls] = Node(
-        registered_by="its own procedures",
-        kernel="",
-        rule=f"{cls.__qualname__} defines {', '.join(own)}",
-        dynamic=tuple([f.name for f in fields if not f.metadata.get("static", False)]),
-        static=tuple([f.name for f in fields if f.metadata.get("static", False)]),
+        "its own procedures",
+        *names_of(dataclasses.fields(cls)),
+        rule="; ".join([f"{name} of {definers[name].__qualname__}" for name in own]),
         source=_source_of(own),
+        own=own,
     )
 
 
@@ -238,15 +289,28 @@ def _source_of(own: dict[str, Any]) -> str:
     texts = []
     for name, function in own.items():
         try:
-            texts.append(inspect.cleandoc("\n" + inspect.getsource(function)))
+            text = inspect.cleandoc("\n" + inspect.getsource(function))
         except (OSError, TypeError):
-            texts.append(f"# the source of {name} cannot be found: {function!r}")
+            text = f"# the source of {name} cannot be found"
+        # Lambdas in one statement have one source.
+        if text not in texts:
+            texts.append(text)
     return "\n\n".join(texts)
 
 
-def _warn(message: str) -> None:
-    # The class statement, seen from here: _own_procedures, _register, the metaclass.
-    warnings.warn(f"treepress: {message}", UserWarning, stacklevel=5)
+def _warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of a class, where its class statement stands."""
+    # Between here and there lie the `__new__` of Equinox's metaclass, and of any that
+    # derives from it.
+    level = 1
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if not (name.startswith("treepress.") or frame.f_code.co_name == "__new__"):
+            break
+        frame = frame.f_back
+        level += 1
+    warnings.warn(f"treepress: {message}", category, stacklevel=level)
 
 
 _caught: list[dict[str, Any]] = []
@@ -272,11 +336,11 @@ def _install() -> _equinox.Known | str:
     return known
 
 
-_known: Final = _install()
-if isinstance(_known, str):
+known: Final = _install()
+if isinstance(known, str):
     warnings.warn(
         f"treepress: Equinox {eqx.__version__} with JAX {jax.__version__} is not as "
-        f"treepress knows it ({_known}). Classes with FlatMixin are registered by Equinox "
+        f"treepress knows it ({known}). Classes with FlatMixin are registered by Equinox "
         f"itself: correct, and no faster than without it. Another version of treepress "
         f"or of Equinox may help.",
         RuntimeWarning,

@@ -31,7 +31,9 @@ def module_source(
     odd_aux = ["wrapped", *(f"get({name!r}, MISSING)" for name in static)]
     return f"""\
 {_header(cls, dynamic, static)}
-# An absent field is MISSING; the first slot of aux carries {", ".join(wrappers)}.
+# MISSING             stands for an absent field
+# read, getdict       give self.__dict__, `read` None or the like where that is empty
+# WRAPPERS            attributes that are no fields, carried in the first slot of aux
 WRAPPERS = {wrappers!r}
 
 
@@ -69,10 +71,10 @@ def wrapper_attributes(self):
 def unflatten(aux, children):
 {_unpack(dynamic, ("wrapped", *_variables("s", static)))}
     self = new(cls)
-{_assign("c", dynamic, "MISSING")}
+{_assign("c", dynamic, "MISSING")}\
     if wrapped is not MISSING:
         getdict(self).update(zip(WRAPPERS, wrapped))
-{_assign("s", static, "MISSING")}
+{_assign("s", static, "MISSING")}\
     return self
 """
 
@@ -105,9 +107,8 @@ def flatten_with_keys(self):
 def unflatten(aux, children):
 {_unpack(data, _variables("s", meta))}
     self = new(cls)
-{_assign("c", data)}
-{_assign("s", meta)}
-{fill}    return self
+{_assign("c", data)}{_assign("s", meta)}{fill}\
+    return self
 """
 
 
@@ -139,13 +140,15 @@ _serial = count(1)
 
 
 def _header(cls: type, dynamic: tuple[str, ...], static: tuple[str, ...]) -> str:
-    return (
-        f"# {cls.__module__}.{cls.__qualname__}\n"
-        f"# children: {', '.join(dynamic) or 'none'}\n"
-        f"# aux: {', '.join(static) or 'none'}\n"
-        f"# key_0, key_1, ... are the GetAttrKey of each child; set is object.__setattr__,\n"
-        f"# new is object.__new__"
-    )
+    return f"""\
+# {cls.__module__}.{cls.__qualname__}
+# children: {", ".join(dynamic) or "none"}
+# aux: {", ".join(static) or "none"}
+#
+# key_0, key_1, ...   the GetAttrKey of each child
+# new, set            object.__new__, object.__setattr__
+# cls                 the class
+# unfit               makes the error for what does not fit"""
 
 
 def _tuple(items: list[str]) -> str:
@@ -184,4 +187,4 @@ def _assign(letter: str, names: tuple[str, ...], missing: str = "") -> str:
             lines.append(f"        set(self, {name!r}, {variable})")
         else:
             lines.append(f"    set(self, {name!r}, {variable})")
-    return "\n".join(lines) or "    # nothing to set"
+    return "".join(line + "\n" for line in lines)

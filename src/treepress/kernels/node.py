@@ -12,7 +12,6 @@ and an absent field is an error.
 
 from itertools import repeat, starmap
 from operator import itemgetter
-from types import MethodType
 from typing import Any, Final
 
 # Names are strings, and so are the keys of an instance's `__dict__`. Typed as `str` mypyc
@@ -68,10 +67,6 @@ class ModuleFlatten:
         except (KeyError, TypeError):
             pass
         return self.odd_children(obj), self.odd_aux(obj)
-
-    def __get__(self, instance: object, owner: object) -> object:
-        func: Any = self
-        return self if instance is None else MethodType(func, instance)
 
     def aux(self, state: State) -> tuple[object, ...]:
         """The aux of an instance that has all its fields and nothing else."""

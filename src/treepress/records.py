@@ -2,8 +2,10 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING
+from functools import partial
+from typing import Any, TypeVar, overload
 
 import equinox as eqx
 import jax.tree_util as jtu
@@ -13,12 +15,30 @@ from ._node import nodes, record_node
 _T = TypeVar("_T", bound=type)
 
 
+@overload
 def register_dataclass(
     cls: _T,
     data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
-) -> _T:
+) -> _T: ...
+
+
+@overload
+def register_dataclass(
+    *,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Callable[[_T], _T]: ...
+
+
+def register_dataclass(
+    cls: Any = MISSING,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
+) -> Any:
     """Make a dataclass a pytree node that is flattened and unflattened by our kernels.
 
     It takes the place of `jax.tree_util.register_dataclass`: the same arguments, the same
@@ -33,7 +53,8 @@ def register_dataclass(
 
     Arguments:
         cls: a dataclass of any kind (frozen, with slots, inherited, keyword only, with an
-            `__init__` of its own), or any class if both lists of fields are given.
+            `__init__` of its own), or any class if both lists of fields are given. Left
+            out, a decorator is returned: `@register_dataclass(drop_fields=["cache"])`.
         data_fields: the names of the fields that are children. Left out together with
             `meta_fields`, it is every field that is not dropped and whose metadata do not
             say `static=True`.
@@ -45,8 +66,8 @@ def register_dataclass(
 
     Raises:
         TypeError: if `cls` is no class, is no dataclass and has no fields given, is an
-            `equinox.Module`, has a base in C whose instances cannot be made blank, or if
-            one of the lists is given and the other not.
+            `equinox.Module`, derives from a class written in C such as `dict` or
+            `Exception`, or if one of the lists is given and the other not.
         ValueError: if fields are missing, unknown, named twice, or `cls` is registered
             already.
 
@@ -64,11 +85,15 @@ def register_dataclass(
         >>> jax.tree.map(lambda x: 10 * x, Point(1.0, 2.0, "local"))
         Point(x=10.0, y=20.0, frame='local')
     """
-    if not isinstance(cls, type):
-        raise TypeError(
-            f"register_dataclass takes a class, not a {type(cls).__name__}. With arguments, "
-            f"write @functools.partial(treepress.register_dataclass, data_fields=...)."
+    if cls is MISSING:
+        return partial(
+            register_dataclass,
+            data_fields=data_fields,
+            meta_fields=meta_fields,
+            drop_fields=drop_fields,
         )
+    if not isinstance(cls, type):
+        raise TypeError(f"register_dataclass takes a class, not a {type(cls).__name__}.")
     if issubclass(cls, eqx.Module):
         raise TypeError(
             f"{cls.__qualname__} is an equinox.Module, which Equinox has registered. Put "
@@ -170,9 +195,9 @@ def _check_blank(cls: type) -> None:
         made_in_c = not base.__flags__ & _HEAPTYPE
         if made_in_c and "__new__" in vars(base):
             raise TypeError(
-                f"{cls.__qualname__} derives from {base.__qualname__}, so an instance "
-                f"cannot be made without calling it. Hold the {base.__qualname__} in a "
-                f"field instead, or use jax.tree_util.register_pytree_with_keys."
+                f"{cls.__qualname__} derives from {base.__qualname__}, which keeps state "
+                f"that is in no field. Hold the {base.__qualname__} in a field instead, or "
+                f"use jax.tree_util.register_pytree_with_keys."
             )
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import textwrap
+import typing
 from typing import Any
 
 import equinox as eqx
 import jax.tree_util as jtu
 
 from . import _backend, module
-from ._node import Node, nodes
+from ._node import Node, names_of, nodes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -18,7 +19,7 @@ class Description:
     Attributes:
         cls: the class described.
         registered_by: `"treepress"`, `"treepress.register_dataclass"`, `"its own
-            procedures"`, `"equinox"`, `"jax or another library"` or `"nobody"`.
+            procedures"`, `"equinox"`, `"jax"`, `"jax or another library"` or `"nobody"`.
         accelerated: whether kernels of ours flatten it.
         backend: `"compiled"` or `"python"`.
         kernel: the kernel's name, empty if there is none.
@@ -45,12 +46,14 @@ class Description:
             "registered by": self.registered_by,
             "accelerated": "yes" if self.accelerated else f"no: {self.reason}",
             "backend": self.backend,
-            "kernel": f"{self.kernel}, since: {self.rule}" if self.kernel else self.rule,
+            "kernel": f"{self.kernel}, since: {self.rule}",
+            "procedures": self.rule,
             "dynamic": ", ".join(self.dynamic) or "no field",
             "static": ", ".join(self.static) or "no field",
         }
+        del rows["procedures" if self.kernel else "kernel"]
         if not self.rule:
-            del rows["kernel"]
+            del rows["procedures"]
         lines = [f"{self.cls.__module__}.{self.cls.__qualname__}"]
         lines += [f"  {name + ':':<15}{value}" for name, value in rows.items()]
         if self.source:
@@ -82,7 +85,10 @@ def describe(cls_or_instance: Any) -> Description:
         >>> treepress.describe(eqx.nn.Linear).reason
         'treepress.FlatMixin is not among its bases'
     """
-    cls = cls_or_instance if isinstance(cls_or_instance, type) else type(cls_or_instance)
+    # `Quantity[int]` stands for the class that it is made of.
+    cls = typing.get_origin(cls_or_instance) or cls_or_instance
+    if not isinstance(cls, type):
+        cls = type(cls)
     node = nodes.get(cls)
     if node is None:
         node = _foreign(cls)
@@ -106,26 +112,16 @@ def describe(cls_or_instance: Any) -> Description:
 def _foreign(cls: type) -> Node:
     """A class that did not pass through treepress."""
     if issubclass(cls, eqx.Module):
-        fields = dataclasses.fields(cls)
         if issubclass(cls, module.FlatMixin):
-            reason = (
-                f"treepress does not see Equinox's classes being made ({module._known})"
-            )
+            reason = f"treepress does not see Equinox's classes being made ({module.known})"
         else:
             reason = "treepress.FlatMixin is not among its bases"
+        return Node("equinox", *names_of(dataclasses.fields(cls)), reason=reason)
+    if cls in (tuple, list, dict, type(None)):
+        return Node("jax", reason="it is flattened by JAX in C++")
+    if is_node(cls):
         return Node(
-            registered_by="equinox",
-            kernel="",
-            rule="",
-            dynamic=tuple([f.name for f in fields if not f.metadata.get("static")]),
-            static=tuple([f.name for f in fields if f.metadata.get("static")]),
-            reason=reason,
-        )
-    if _is_node(cls):
-        return Node(
-            registered_by="jax or another library",
-            kernel="",
-            rule="",
+            "jax or another library",
             reason="it is no equinox.Module, and was registered without treepress",
         )
     reason = "it is no pytree node"
@@ -133,10 +129,10 @@ def _foreign(cls: type) -> Node:
         reason += ": FlatMixin works on subclasses of equinox.Module alone"
     elif dataclasses.is_dataclass(cls):
         reason += "; treepress.register_dataclass makes it one"
-    return Node(registered_by="nobody", kernel="", rule="", reason=reason)
+    return Node("nobody", reason=reason)
 
 
-def _is_node(cls: type) -> bool:
+def is_node(cls: type) -> bool:
     """Whether JAX has `cls` in its registry."""
     is_node = getattr(jtu.default_registry, "is_node", None)
     if is_node is not None:

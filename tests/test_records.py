@@ -130,7 +130,7 @@ def test_init_and_post_init_are_never_called() -> None:
 def test_dropped_fields_get_their_defaults() -> None:
     for options in ({}, {"slots": True}):
 
-        @ft.partial(treepress.register_dataclass, drop_fields=["cache", "n", "rest"])
+        @treepress.register_dataclass(drop_fields=["cache", "n", "rest"])
         @dataclasses.dataclass(**options)
         class Cached:
             x: Any

@@ -1,0 +1,400 @@
+"""Kernels that take a whole tree apart in one call, and put it back.
+
+JAX flattens a tree by calling back for each node. A walk that stays in compiled code from
+the root to the leaves is several times faster, and gives more: beside the leaves, who owns
+each (the filter that its oldest ancestor satisfied), and the *shape* of the tree, a tuple
+that is equal for two trees just if the paths to their leaves are.
+
+A shape lists the nodes from the root down, each as its `Kind` followed by what an instance
+adds to that (the length of a list, the keys of a dict), and the leaves between two nodes as
+their number. What else a node needs to be put together again stands in a second list, `aux`.
+"""
+
+from typing import Any, Final
+
+# What a node is.
+LEAF: Final = 0
+NONE: Final = 1
+TUPLE: Final = 2
+LIST: Final = 3
+DICT: Final = 4
+NAMED: Final = 5
+# Taken apart by a kernel of ours: a Module or a dataclass.
+NODE: Final = 6
+# Anything else that is registered with JAX, which takes it apart.
+CUSTOM: Final = 7
+
+# Who owns a leaf: the number of a filter, nobody yet, or the instance has to be asked.
+NOBODY: Final = -1
+ASK: Final = -2
+
+# Bound on what is remembered about dicts; dicts beyond it are sorted each time.
+MOST_ORDERS: Final = 4096
+
+
+class Kind:
+    """A type of node. There is one for each type, so that shapes compare by identity."""
+
+    def __init__(
+        self, code: int, cls: Any, names: tuple[str, ...], flatten: Any, unflatten: Any
+    ) -> None:
+        self.code: Final = code
+        self.cls: Final = cls
+        # Of the children, where the type decides them.
+        self.names: Final = names
+        self.flatten: Final = flatten
+        self.unflatten: Final = unflatten
+
+
+class Entry:
+    """What a walk does at objects of one type, for one choice of filters."""
+
+    def __init__(self, kind: Kind, owner: int, call: int) -> None:
+        self.kind: Final = kind
+        self.code: Final = kind.code
+        self.flatten: Final = kind.flatten
+        self.owner: Final = owner
+        # A type without a registration may get one. So for such a type, but those of which
+        # we know better, it is looked up again in each call; this is the last of them.
+        self.call = call
+
+
+class Keys:
+    """The sorted keys of dicts, all of them strings."""
+
+    def __init__(self, keys: tuple[Any, ...]) -> None:
+        self.keys: Final = keys
+
+
+class Walk:
+    """One walk over one tree."""
+
+    def __init__(
+        self,
+        entries: dict[Any, Entry],
+        enter: Any,
+        orders: dict[Any, Keys],
+        order: Any,
+        tests: tuple[Any, ...],
+        as_bool: Any,
+        is_leaf: Any,
+        limit: int,
+        call: int,
+        track: bool,
+    ) -> None:
+        self.entries: Final = entries
+        self.enter: Final = enter
+        self.orders: Final = orders
+        self.order: Final = order
+        self.tests: Final = tests
+        self.as_bool: Final = as_bool
+        self.is_leaf: Final = is_leaf
+        self.limit: Final = limit
+        self.call: Final = call
+        self.leaves: list[Any] = []
+        self.owners: list[int] = []
+        self.shape: list[Any] = []
+        self.aux: list[Any] = []
+        # Leaves since the last node.
+        self.run = 0
+        # If asked for: how deep each leaf lies, and how deep each that has an owner got it.
+        self.track: Final = track
+        self.depths: list[int] = []
+        self.decided: list[int] = []
+        self.decided_at = 0
+
+    def over(self, tree: object) -> tuple[Any, ...]:
+        """Walk over `tree`; returns its shape."""
+        self.visit(tree, NOBODY, 0)
+        if self.run:
+            self.shape.append(self.run)
+            self.run = 0
+        return tuple(self.shape)
+
+    def visit(self, obj: object, owner: int, depth: int) -> None:
+        entry = self.entries.get(type(obj))
+        if entry is None or (entry.call >= 0 and entry.call != self.call):
+            fresh: Entry = self.enter(obj, self.call)
+            entry = fresh
+        if owner < 0:
+            owner = entry.owner
+            if owner == ASK:
+                owner = self.ask(obj)
+            self.decided_at = depth
+        code = entry.code
+        if code == LEAF or (self.is_leaf is not None and self.is_leaf(obj)):
+            self.leaves.append(obj)
+            self.owners.append(owner)
+            self.run += 1
+            if self.track:
+                self.depths.append(depth)
+                self.decided.append(self.decided_at)
+            return
+        # Compiled code that recurses would overflow the stack and crash the process.
+        if depth >= self.limit:
+            raise RecursionError
+        if self.run:
+            self.shape.append(self.run)
+            self.run = 0
+        self.shape.append(entry.kind)
+        depth += 1
+        if code == NODE:
+            pair: tuple[Any, Any] = entry.flatten(obj)
+            self.aux.append(pair[1])
+            children: tuple[Any, ...] = pair[0]
+            for child in children:
+                self.visit(child, owner, depth)
+        elif code == DICT:
+            self.visit_dict(obj, owner, depth)
+        elif code == LIST:
+            items: list[Any] = obj  # type: ignore[assignment]
+            # A copy: the length in the shape must be that of what is visited.
+            members = tuple(items)
+            self.shape.append(len(members))
+            for child in members:
+                self.visit(child, owner, depth)
+        elif code == TUPLE or code == NAMED:
+            fixed: tuple[Any, ...] = obj  # type: ignore[assignment]
+            self.shape.append(len(fixed))
+            for child in fixed:
+                self.visit(child, owner, depth)
+        elif code == CUSTOM:
+            triple: tuple[Any, Any, Any] = entry.flatten(obj)
+            self.shape.append(triple[1])
+            self.aux.append(triple[2])
+            others: list[Any] = triple[0]
+            for child in others:
+                self.visit(child, owner, depth)
+
+    def ask(self, obj: object) -> int:
+        """The first filter that `obj` satisfies."""
+        i = 0
+        for test in self.tests:
+            result = test(obj)
+            if result is True or (result is not False and self.as_bool(result, i)):
+                return i
+            i += 1
+        return NOBODY
+
+    def visit_dict(self, obj: Any, owner: int, depth: int) -> None:
+        mapping: dict[Any, Any] = obj
+        given: tuple[Any, ...] = tuple(mapping)
+        order: Keys | None = None
+        # By type, since a key may be equal to a string and have another path.
+        plain = True
+        for key in given:
+            if type(key) is not str:
+                plain = False
+                break
+        if plain:
+            order = self.orders.get(given)
+        if order is not None:
+            keys = order.keys
+            self.shape.append(order)
+        else:
+            # The sorted keys, and what stands for them in the shape.
+            pair: tuple[Any, Any] = self.order(given, plain)
+            keys = pair[0]
+            self.shape.append(pair[1])
+        self.aux.append(keys)
+        for key in keys:
+            self.visit(mapping[key], owner, depth)
+
+
+class Build:
+    """Put a tree together from its shape, aux and leaves."""
+
+    def __init__(
+        self, shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]
+    ) -> None:
+        self.shape: Final = shape
+        self.aux: Final = aux
+        self.leaves: Final = leaves
+        # How much of each is used up.
+        self.at = 0
+        self.at_aux = 0
+        self.at_leaf = 0
+        self.run = 0
+
+    def next(self) -> Any:
+        """The next child: a leaf, or a node with all that is below it."""
+        if self.run == 0:
+            item = self.shape[self.at]
+            self.at += 1
+            if isinstance(item, Kind):
+                return self.node(item)
+            run: int = item
+            self.run = run
+        self.run -= 1
+        leaf = self.leaves[self.at_leaf]
+        self.at_leaf += 1
+        return leaf
+
+    def children(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        for _ in range(count):
+            found.append(self.next())
+        return found
+
+    def node(self, kind: Kind) -> Any:
+        code = kind.code
+        if code == NONE:
+            return None
+        if code == NODE:
+            aux = self.aux[self.at_aux]
+            self.at_aux += 1
+            return kind.unflatten(aux, tuple(self.children(len(kind.names))))
+        added = self.shape[self.at]
+        self.at += 1
+        if code == LIST or code == TUPLE or code == NAMED:
+            count: int = added
+            members = self.children(count)
+            if code == LIST:
+                return members
+            return tuple(members) if code == TUPLE else kind.cls(*members)
+        aux = self.aux[self.at_aux]
+        self.at_aux += 1
+        if code == DICT:
+            keys: tuple[Any, ...] = aux
+            mapping: dict[Any, Any] = {}
+            for key in keys:
+                mapping[key] = self.next()
+            return mapping
+        return aux.unflatten(self.children(len(added)))
+
+
+def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
+    """The path to each leaf, as `jax.tree_util.keystr` writes it.
+
+    Of a shape that ends too soon, the last is the path to where it ends.
+    """
+    reader = Paths(shape, simple, separator)
+    try:
+        reader.next("", 0)
+    except IndexError:
+        reader.found.append(reader.prefix)
+    return reader.found
+
+
+class Paths:
+    def __init__(self, shape: tuple[Any, ...], simple: bool, separator: str) -> None:
+        self.shape: Final = shape
+        self.simple: Final = simple
+        self.separator: Final = separator
+        self.found: list[str] = []
+        # The path to the object that is read last.
+        self.prefix = ""
+        self.at = 0
+        self.run = 0
+
+    def next(self, prefix: str, depth: int) -> None:
+        if self.run == 0:
+            self.prefix = prefix
+            item = self.shape[self.at]
+            self.at += 1
+            if isinstance(item, Kind):
+                self.node(item, prefix, depth)
+                return
+            run: int = item
+            self.run = run
+        self.run -= 1
+        self.found.append(prefix)
+
+    def node(self, kind: Kind, prefix: str, depth: int) -> None:
+        code = kind.code
+        if code == NONE:
+            return
+        start = prefix + self.separator if depth else ""
+        depth += 1
+        if code == NODE:
+            for name in kind.names:
+                self.next(start + (name if self.simple else "." + name), depth)
+            return
+        added = self.shape[self.at]
+        self.at += 1
+        if code == LIST or code == TUPLE:
+            count: int = added
+            for i in range(count):
+                self.next(start + (str(i) if self.simple else f"[{i}]"), depth)
+        elif code == NAMED:
+            for name in kind.names:
+                self.next(start + (name if self.simple else "." + name), depth)
+        elif isinstance(added, Keys):
+            for key in added.keys:
+                self.next(start + (key if self.simple else f"[{key!r}]"), depth)
+        else:
+            # Pairs of a key in full and the simple form of it.
+            pairs: tuple[tuple[str, str], ...] = added
+            for pair in pairs:
+                self.next(start + (pair[1] if self.simple else pair[0]), depth)
+
+
+def split(
+    names: tuple[str, ...], leaves: list[Any], owners: list[int], parts: list[Any]
+) -> None:
+    """Put each leaf by its path into the mapping of its owner, the last for no owner."""
+    rest = len(parts) - 1
+    last = parts[rest]
+    for i in range(len(leaves)):
+        owner = owners[i]
+        if owner < 0:
+            last[names[i]] = leaves[i]
+        else:
+            parts[owner][names[i]] = leaves[i]
+
+
+def gather(index: dict[str, int], mappings: tuple[Any, ...], blank: object) -> Any:
+    """The leaves in order, or None where the mappings do not hold each path just once."""
+    count = 0
+    for mapping in mappings:
+        count += len(mapping)
+    if count != len(index):
+        return None
+    leaves: list[Any] = [blank] * count
+    for mapping in mappings:
+        if isinstance(mapping, dict):
+            items: dict[Any, Any] = mapping
+            for key, value in items.items():
+                i = index.get(key, -1)
+                if i < 0 or leaves[i] is not blank:
+                    return None
+                leaves[i] = value
+        else:
+            for key in mapping:
+                i = index.get(key, -1)
+                if i < 0 or leaves[i] is not blank:
+                    return None
+                leaves[i] = mapping[key]
+    return leaves
+
+
+class PartitionFlatten:
+    """`flatten(partition) -> (leaves, keys)`."""
+
+    def __call__(self, partition: Any) -> tuple[object, object]:
+        # Made anew each time and compared, since a dict can be edited without its class
+        # being told; handed out as the tuple that it is equal to, so that treedefs of the
+        # same partition are compared by identity.
+        keys = tuple(partition)
+        known = getattr(partition, "_keys", None)
+        if keys == known:
+            return tuple(partition.values()), known
+        partition._keys = keys
+        return tuple(partition.values()), keys
+
+
+class PartitionUnflatten:
+    """`unflatten(keys, leaves) -> partition`."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls: Final = cls
+
+    def __call__(self, keys: Any, leaves: Any) -> object:
+        names: tuple[Any, ...] = keys
+        partition = self.cls()
+        i = 0
+        for leaf in leaves:
+            partition[names[i]] = leaf
+            i += 1
+        partition._keys = names
+        return partition
