@@ -1,0 +1,297 @@
+"""The tables, and what was asked of the figures in them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import measure
+from cases import BY_HAND, EQUINOX, OURS, RAW, C
+from measure import FIELDS, TEN, TEN_UNXT, Calls, Effort, Figures
+
+# Table, then case, then peer, then seconds.
+Results = Mapping[str, Figures]
+
+
+class Table(NamedTuple):
+    name: str
+    title: str
+    unit: Literal["ns", "µs", "ms"]
+    calls: Callable[[], Calls]
+    # How many seconds each call gets in a full run.
+    each: float = 0.5
+
+    def measure(self, effort: Effort) -> Figures:
+        return effort.measure(self.calls(), self.each)
+
+
+TABLES: Final = (
+    Table(
+        "direct", "Called directly: one node, some fields and a unit", "ns", measure.direct
+    ),
+    Table(
+        "jax",
+        f"Through JAX: {measure.NODES} nodes of 3 arrays and a unit, in a list",
+        "µs",
+        measure.through_jax,
+        0.8,
+    ),
+    Table("jit", "A jitted call, ten quantities in and out", "µs", measure.jitted, 0.8),
+    Table(
+        "overhead",
+        "The example of the pull request: a jitted call, one object in and out",
+        "µs",
+        measure.overhead,
+        1.0,
+    ),
+    Table(
+        "unxt",
+        "unxt: ten of Quantity, and of a subclass of it with FlatMixin",
+        "µs",
+        measure.unxt_workloads,
+        1.0,
+    ),
+)
+
+SWEEPS: Final = (
+    Table("fields", "By the number of fields", "µs", measure.by_fields, 0.3),
+    Table("nodes", "By the number of nodes", "µs", measure.by_nodes, 0.3),
+)
+
+_SCALES: Final = {"ns": 1e9, "µs": 1e6, "ms": 1e3}
+
+
+class Bar(NamedTuple):
+    """What is asked of treepress in one case.
+
+    faster: how many times as fast as `against`.
+    within: how many times as slow as `against`, at most.
+    removed: the share of the overhead of `against` over raw arrays that is gone.
+    seconds: how long, at most.
+    """
+
+    table: str
+    case: str
+    against: str
+    kind: Literal["faster", "within", "removed", "seconds"]
+    least: float
+    aim: float | None = None
+
+    def value(self, figures: Figures) -> float | None:
+        """What was measured, None if it was not."""
+        times = figures.get(self.case, {})
+        if OURS not in times or self.against not in times:
+            return None
+        ours, theirs = times[OURS], times[self.against]
+        if self.kind == "faster":
+            return theirs / ours
+        if self.kind == "within":
+            return ours / theirs
+        if self.kind == "removed":
+            return (theirs - ours) / (theirs - times[RAW])
+        return ours
+
+    def met(self, value: float, asked: float) -> bool:
+        # As precise as it is printed, and no finer than the measurement.
+        if self.kind in ("faster", "removed"):
+            return round(value, 2) >= asked
+        return round(value, 2) <= asked
+
+    def verdict(self, value: float) -> str:
+        if not self.met(value, self.least):
+            return "NOT MET"
+        if self.aim is not None and self.met(value, self.aim):
+            return "aim met"
+        return "met"
+
+    def show(self, value: float | None) -> str:
+        if value is None:
+            return ""
+        if self.kind == "removed":
+            return f"{value:.0%}"
+        if self.kind == "seconds":
+            return f"{value * 1e3:.1f} ms"
+        return f"{value:.2f}x"
+
+
+# treepress with the Python backend, as a peer.
+PYTHON: Final = "in Python"
+
+# What the measured value is.
+_VALUES: Final = {
+    "faster": "{peer} / treepress",
+    "within": "treepress / {peer}",
+    "removed": "removed of {peer}'s overhead",
+    "seconds": "on top of {peer}",
+}
+
+BARS: Final = (
+    Bar("direct", "flatten, 3 fields", EQUINOX, "faster", 4.2, 5),
+    Bar("direct", "unflatten, 3 fields", EQUINOX, "faster", 3, 4),
+    *(
+        Bar("direct", f"{what}, {n} field{'s' if n > 1 else ''}", C, "within", least, aim)
+        for what, least, aim in (("flatten", 1.25, 1.05), ("unflatten", 1.4, 1.15))
+        for n in FIELDS
+    ),
+    Bar("jax", "jax.tree.flatten", EQUINOX, "faster", 2.5, 3),
+    Bar("jax", "jax.tree.unflatten", EQUINOX, "faster", 3.2, 4),
+    Bar("jax", "tree_flatten_with_path", EQUINOX, "faster", 1.4, 2),
+    Bar("jax", "jax.tree.map", EQUINOX, "faster", 2.5, 3),
+    *(
+        Bar("jax", case, BY_HAND, "faster", 0.95, 1.01)
+        for case in (
+            "jax.tree.flatten",
+            "jax.tree.unflatten",
+            "tree_flatten_with_path",
+            "jax.tree.map",
+        )
+    ),
+    Bar("jit", TEN, EQUINOX, "removed", 0.80, 0.95),
+    Bar("unxt", TEN_UNXT, EQUINOX, "removed", 0.80, 0.95),
+    Bar("import", "import", EQUINOX, "seconds", 0.030),
+)
+
+
+def fallback_bars(results: Results) -> list[Bar]:
+    """What is asked of the Python backend: never slower, and faster on flatten."""
+    return [
+        Bar(table, case, EQUINOX, "faster", 1.5 if _flattens(case) else 1.0, 2.0)
+        for table in ("direct", "jax", "jit")
+        for case in results.get(table, {})
+    ]
+
+
+def _flattens(case: str) -> bool:
+    return case.startswith(("flatten,", "jax.tree.flatten"))
+
+
+def fallback_figures(results: Results, table: str) -> Figures:
+    """As measured, but that of a jitted call only the overhead over raw arrays counts."""
+    return {
+        case: {peer: taken - times.get(RAW, 0.0) for peer, taken in times.items()}
+        for case, times in results.get(table, {}).items()
+    }
+
+
+def beside(figures: Figures, python: Figures) -> Figures:
+    """The figures with those of the Python backend among the peers.
+
+    They come from another process, which may have had a slower machine: so they are
+    scaled by what Equinox took in both.
+    """
+    joined: Figures = {}
+    for case, times in figures.items():
+        joined[case] = dict(times)
+        other = python.get(case)
+        if other is not None:
+            joined[case][PYTHON] = other[OURS] * times[EQUINOX] / other[EQUINOX]
+    return joined
+
+
+def times_text(title: str, unit: str, figures: Figures) -> str:
+    """The times of a table."""
+    peers = list(dict.fromkeys(peer for times in figures.values() for peer in times))
+    if not peers:
+        return f"{title}: not measured, something is not installed"
+    rows = [[f"({unit})", *peers]]
+    for case, times in figures.items():
+        rows.append([case, *(_time(times.get(peer), unit) for peer in peers)])
+    return f"{title}\n{_aligned(rows)}"
+
+
+def shares_text(figures: Figures, python: Figures) -> str:
+    """How much of Equinox's overhead over raw arrays each peer does without.
+
+    What the C reference leaves of it is JAX's own work on a node, which no kernel can take
+    away.
+    """
+    shares = {case: _shares(times) for case, times in figures.items() if RAW in times}
+    for case, row in shares.items():
+        if case in python:
+            row[PYTHON] = _shares(python[case])[OURS]
+    if not shares:
+        return ""
+    peers = list(dict.fromkeys(peer for row in shares.values() for peer in row))
+    rows = [["removed of Equinox's overhead over raw arrays", *peers]]
+    for case, row in shares.items():
+        rows.append([case, *(f"{row[peer]:.0%}" if peer in row else "" for peer in peers)])
+    return _aligned(rows)
+
+
+def _shares(times: Mapping[str, float]) -> dict[str, float]:
+    overhead = times[EQUINOX] - times[RAW]
+    return {
+        peer: (times[EQUINOX] - taken) / overhead
+        for peer, taken in times.items()
+        if peer not in (RAW, EQUINOX)
+    }
+
+
+def bars_text(bars: Iterable[Bar], figures: Mapping[str, Figures]) -> str:
+    """What was asked, and whether it is met."""
+    rows = [["asked", "", "measured", "at least", "aim", ""]]
+    for bar in bars:
+        value = bar.value(figures.get(bar.table, {}))
+        rows.append(
+            [
+                bar.case,
+                _VALUES[bar.kind].format(peer=bar.against),
+                bar.show(value) or "-",
+                bar.show(bar.least),
+                bar.show(bar.aim) or "-",
+                "not measured" if value is None else bar.verdict(value),
+            ]
+        )
+    return _aligned(rows)
+
+
+def markdown(results: Results, python: Results, about: str, command: str) -> str:
+    """A short table for the README."""
+    rows = (
+        ("`jax.tree.flatten`, 1,000 Modules", "jax", "jax.tree.flatten"),
+        ("`jax.tree.unflatten`", "jax", "jax.tree.unflatten"),
+        ("`jax.tree_util.tree_flatten_with_path`", "jax", "tree_flatten_with_path"),
+        ("`jax.tree.map`", "jax", "jax.tree.map"),
+        ("jitted call, 10 quantities in and out", "jit", TEN),
+        ("the same with `unxt.Quantity`", "unxt", TEN_UNXT),
+    )
+    lines = [
+        "| | Equinox | by hand | treepress | gain | without a compiler |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for title, table, case in rows:
+        times = results.get(table, {}).get(case)
+        if times is None:
+            continue
+        fallback = python.get(table, {}).get(case)
+        cells = [_micro(times.get(peer)) for peer in (EQUINOX, BY_HAND, OURS)]
+        cells += [_gain(times), _gain(fallback)]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", f"{about}. `{command}` prints it again."]
+    return "\n".join(lines)
+
+
+def _gain(times: Mapping[str, float] | None) -> str:
+    return f"{times[EQUINOX] / times[OURS]:.1f}x" if times else ""
+
+
+def _micro(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:,.{0 if seconds >= 100e-6 else 1}f} µs"
+
+
+def _time(seconds: float | None, unit: str) -> str:
+    if seconds is None:
+        return ""
+    value = seconds * _SCALES[unit]
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

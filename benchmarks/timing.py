@@ -1,0 +1,70 @@
+"""Times of calls, measured so that they can be compared.
+
+A machine that others use too is now fast, now slow, for seconds at a time. So the calls
+that are to be compared take turns in small batches, over a time that is long beside such
+spells, and of each call the fastest batch counts: the time that it takes when nothing is
+in its way.
+"""
+
+import random
+import timeit
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+# Long enough for the clock, short enough to often fall between two disturbances.
+BATCH: Final = 200e-6
+LEAST_ROUNDS: Final = 15
+
+
+class Call(NamedTuple):
+    """`function(*arguments)`, to be timed."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Call:
+    return Call(function, arguments)
+
+
+def interleave(calls: Sequence[Call], seconds: float) -> list[float]:
+    """The time that each call takes, in seconds, by measuring for `seconds` in all.
+
+    What the loop itself takes is measured as one of the candidates, and taken off. The
+    garbage collector is off meanwhile, as `timeit` has it.
+    """
+    timers = [*map(_timer, calls), timeit.Timer("pass")]
+    numbers = list(map(_number, timers))
+    best = [float("inf")] * len(timers)
+    order = list(range(len(timers)))
+    # The order changes, since a call may leave the caches worse for the next. It is the
+    # same in each run.
+    shuffle = random.Random(0).shuffle
+    end = perf_counter() + seconds
+    rounds = 0
+    while rounds < LEAST_ROUNDS or perf_counter() < end:
+        shuffle(order)
+        for i in order:
+            best[i] = min(best[i], timers[i].timeit(numbers[i]) / numbers[i])
+        rounds += 1
+    *times, loop = best
+    return [taken - loop for taken in times]
+
+
+def _timer(c: Call) -> timeit.Timer:
+    names = [f"a{i}" for i in range(len(c.arguments))]
+    # Function and arguments become local variables of the loop.
+    return timeit.Timer(
+        f"function({', '.join(names)})",
+        f"function, ({''.join(f'{name}, ' for name in names)}) = given",
+        globals={"given": c},
+    )
+
+
+def _number(timer: timeit.Timer) -> int:
+    """How many calls make a batch."""
+    number = 1
+    while (taken := timer.timeit(number)) < BATCH:
+        number = max(number + 1, int(number * min(10.0, 1.2 * BATCH / max(taken, 1e-7))))
+    return number
