@@ -1,6 +1,7 @@
 """A class with FlatMixin is to JAX and Equinox what it is without."""
 
 import abc
+import collections
 import dataclasses
 import functools as ft
 import pickle
@@ -637,3 +638,147 @@ def test_many_instances_at_once() -> None:
     leaves, treedef = jax.tree.flatten(tree)
     assert leaves[:4] == [0.0, 0, 1.0, 1]
     assert state(jax.tree.unflatten(treedef, leaves)) == state(tree)
+
+
+def test_dict_of_another_class() -> None:
+    def define(base: type) -> Any:
+        class Simple(base):  # type: ignore[misc, valid-type]
+            a: Any
+            s: Any = eqx.field(static=True)
+
+        return Simple
+
+    pair = [object.__new__(cls) for cls in twins(define)]
+    for obj in pair:
+        odd = collections.defaultdict(int, {"a": 1, "other": 2})
+        object.__setattr__(obj, "__dict__", odd)
+    assert_twins(*pair)
+    assert "s" not in getdict(pair[1])
+
+
+def test_cooperative_getattribute_is_left_to_equinox() -> None:
+    class Base:
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__dict__":
+                return {"a": "changed"}
+            return super().__getattribute__(name)
+
+    with pytest.warns(RuntimeWarning, match="__getattribute__"):
+
+        class Odd(treepress.Module, Base):
+            a: Any
+
+    assert jax.tree.leaves(object.__new__(Odd)) == ["changed"]
+
+
+def test_copied_class_is_a_class_of_its_own() -> None:
+    namespace = {
+        key: value
+        for key, value in vars(Quantity).items()
+        if key not in ("__dict__", "__weakref__")
+    }
+    Copy = type(Quantity)("Copy", Quantity.__bases__, namespace)
+    assert type(jax.tree.map(lambda x: x, Copy(1.0, "m"))) is Copy
+    assert type(jax.tree.map(lambda x: x, Quantity(1.0, "m"))) is Quantity
+
+
+def test_metaclass_with_equality_of_its_own() -> None:
+    class Meta(type(eqx.Module)):  # type: ignore[misc]
+        def __eq__(cls, other: object) -> Any:
+            return "expression"
+
+        def __hash__(cls) -> int:
+            return id(cls)
+
+    class Plain(eqx.Module, metaclass=Meta):
+        a: int
+
+    class Child(Plain):
+        b: int = 0
+
+    assert treepress.describe(Child).registered_by == "equinox"
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nraise SystemExit(9)", "\x00", "a\r\x0cb", "\udc80", "#"]
+)
+def test_any_string_is_a_name(name: str) -> None:
+    def define(base: type) -> Any:
+        def init(self: Any, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        return type(base)(
+            "Odd",
+            (base,),
+            {
+                "__annotations__": {name: Any},
+                "__init__": init,
+                "__qualname__": name if "raise" in name else "Odd",
+            },
+        )
+
+    leaf = object()
+    assert_twins(*(cls(leaf) for cls in twins(define)))
+
+    class Record:
+        pass
+
+    treepress.register_dataclass(Record, [name], [])
+    record = Record()
+    setattr(record, name, leaf)
+    assert vars(jax.tree.map(lambda x: x, record)) == {name: leaf}
+
+
+def test_a_name_of_another_string_class() -> None:
+    class Name(str):
+        pass
+
+    cls = type(eqx.Module)(
+        "Odd", (treepress.Module,), {"__annotations__": {Name("a"): Any}}
+    )
+    assert jax.tree.leaves(cls(1)) == [1]
+
+
+def test_layout_is_that_of_a_module() -> None:
+    class Other(eqx.Module):
+        a: Any
+
+    class Mine(treepress.Module):
+        a: Any
+
+    obj = Mine(1)
+    object.__setattr__(obj, "__class__", Other)
+    assert jax.tree.leaves(obj) == [1]
+
+
+def test_pickled_by_value() -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    class Fast(treepress.FlatMixin, eqx.nn.Linear):
+        pass
+
+    fast = Fast(2, 2, key=jax.random.key(0))
+    again = pickle.loads(cloudpickle.dumps(fast))
+    assert again.in_features == 2
+    assert type(again).__name__ == "Fast"
+
+
+def test_half_built_tuples_are_not_seen() -> None:
+    import gc
+
+    class Looking:
+        def __init__(self) -> None:
+            self.a = 1
+
+        @property
+        def b(self) -> int:
+            # Touches every tuple there is; one that is empty inside ends the process.
+            return sum(
+                len([x for x in t if x is None])
+                for t in gc.get_objects()
+                if type(t) is tuple
+            )
+
+    treepress.register_dataclass(Looking, ["a", "b"], [])
+    assert jax.tree.leaves(Looking())[0] == 1
+    assert len(jtu.tree_flatten_with_path(Looking())[0]) == 2

@@ -308,3 +308,27 @@ def test_a_module_without_the_mixin_is_none_of_our_business() -> None:
         _eqx_tree_unflatten = None
 
     assert jax.tree.leaves(Plain(1)) == [1]
+
+
+def test_super_gives_the_automatic_kernels_of_the_class() -> None:
+    class Counted(treepress.Module):
+        value: Any
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        class Child(Counted):
+            calls = []  # type: ignore[var-annotated]  # noqa: RUF012
+
+            def _eqx_tree_flatten(self) -> Any:
+                self.calls.append(1)
+                return super()._eqx_tree_flatten()
+
+            @classmethod
+            def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any:
+                return super()._eqx_tree_unflatten(aux, children)
+
+    child = jax.tree.map(lambda x: x + 1, Child(1))
+    assert type(child) is Child
+    assert child.value == 2
+    assert Child.calls == [1]

@@ -70,10 +70,14 @@ def names_of(
     fields: Iterable["dataclasses.Field[Any]"],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the dynamic and of the static fields of a Module class."""
-    # Interned, a name is found in an instance's dict by identity.
-    dynamic = [sys.intern(f.name) for f in fields if not f.metadata.get("static", False)]
-    static = [sys.intern(f.name) for f in fields if f.metadata.get("static", False)]
+    dynamic = [interned(f.name) for f in fields if not f.metadata.get("static", False)]
+    static = [interned(f.name) for f in fields if f.metadata.get("static", False)]
     return tuple(dynamic), tuple(static)
+
+
+def interned(name: str) -> str:
+    """The name as a plain string that is found in an instance's dict by identity."""
+    return sys.intern(str.__str__(name))
 
 
 def attribute_keys(names: tuple[str, ...]) -> tuple[object, ...]:
@@ -209,12 +213,13 @@ def _getstate_gives_dict() -> bool:
 
 def unusual(cls: type, base: type) -> str:
     """Why the instances of `cls`, a subclass of `base`, cannot be read by our kernels."""
-    getattribute = cls.__getattribute__
-    if getattribute not in (base.__getattribute__, object.__getattribute__):
-        return (
-            f"{cls.__qualname__} has a __getattribute__ of its own, which may change "
-            f"what its __dict__ shows"
-        )
+    for parent in cls.__mro__:
+        # In any base: Equinox's calls that of the next class.
+        if "__getattribute__" in vars(parent) and parent not in (base, object):
+            return (
+                f"{parent.__qualname__} has a __getattribute__ of its own, which may "
+                f"change what the __dict__ of {cls.__qualname__} shows"
+            )
     for parent in cls.__mro__:
         own = vars(parent).get("__dict__")
         if own is not None and not isinstance(own, GetSetDescriptorType):

@@ -89,7 +89,10 @@ def describe(cls_or_instance: Any) -> Description:
     cls = typing.get_origin(cls_or_instance) or cls_or_instance
     if not isinstance(cls, type):
         cls = type(cls)
-    node = nodes.get(cls)
+    try:
+        node = nodes.get(cls)
+    except TypeError:  # a class that cannot be hashed, so none of ours
+        node = None
     if node is None:
         node = _foreign(cls)
     reason = node.reason

@@ -30,11 +30,10 @@ class Registered:
 
     def __get__(self, instance: object, owner: type) -> Any:
         node = nodes.get(owner)
-        function = None
-        if node is not None and node.functions is not None:
-            function = getattr(node.functions, self.name)
-        elif node is not None:
-            function = node.own.get(f"_eqx_tree_{self.name}")
+        if node is not None and node.own and isinstance(known, _equinox.Known):
+            # Reached by `super()` in procedures of the class's own.
+            node = module_node(owner, dataclasses.fields(owner), *known)
+        function = None if node is None else getattr(node.functions, self.name, None)
         if function is None:
             raise AttributeError(
                 f"{owner.__qualname__} has no {self.name} function of treepress's: see "
@@ -125,7 +124,8 @@ class FlatMixin:
 
 def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
     """What Equinox calls to register each Module class."""
-    if FlatMixin not in nodetype.__mro__:
+    # By identity: a metaclass may define equality as it likes.
+    if not any(base is FlatMixin for base in nodetype.__mro__):
         if nodetype.__name__ == "Probe" and nodetype.__module__ == _equinox.__name__:
             _caught.append(kwargs)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
@@ -237,7 +237,9 @@ def _check_procedure(cls: type, name: str, raw: object) -> None:
         wanted = "a method of (self)"
         count = 1
     function = getattr(raw, "__func__", raw)
-    fits = callable(function)
+    fits = callable(function) or hasattr(type(raw), "__get__")
+    if isinstance(raw, (classmethod, staticmethod)):
+        fits = callable(function)
     if isinstance(raw, (classmethod, staticmethod)) and name != UNFLATTEN:
         fits = False
     if fits and isinstance(function, FunctionType):
@@ -348,7 +350,9 @@ if isinstance(known, str):
     )
 
 
-class Module(FlatMixin, eqx.Module):
+# In this order instances have the same layout as those of `equinox.Module`, and can be made
+# instances of its other subclasses by setting `__class__`.
+class Module(eqx.Module, FlatMixin):
     """`equinox.Module` with `FlatMixin` in it.
 
     Arguments, behaviour and errors are those of `equinox.Module`; the class keywords and

@@ -1,6 +1,7 @@
 """`tree_partition` and `tree_combine`: trees as flat mappings from paths to leaves."""
 
 import difflib
+import functools
 import itertools
 import sys
 import types
@@ -136,7 +137,7 @@ class TreeDef:
         return self._build(leaves)
 
     def _build(self, leaves: list[Any]) -> Any:
-        return kernels.Build(self._shape, self._aux, leaves).next()
+        return kernels.build(self._shape, self._aux, leaves)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -393,16 +394,16 @@ class Plan:
 
     def __init__(self, filters: tuple[Any, ...]) -> None:
         by_type: list[Any] = []
-        self.tests: tuple[Callable[[Any], Any], ...] = ()
+        self.tests: tuple[Any, ...] = ()
         self.prefixes: dict[int, Any] = {}
         for number, filter_ in enumerate(filters):
             types_ = _types(filter_)
             if types_ is not None:
                 by_type.append(types_)
-                self.tests += (lambda obj, types_=types_: isinstance(obj, types_),)
+                self.tests += (functools.partial(_is_instance, types_),)
             elif _is_prefix(filter_, number):
                 by_type.append(())
-                self.tests += (lambda obj: False,)
+                self.tests += (_never,)
                 self.prefixes[number] = filter_
             else:
                 by_type.append(None)
@@ -419,6 +420,14 @@ class Plan:
             f"filter says of a node, which may be an array, whether it belongs; compare "
             f"what you mean with `is`, or reduce it to one bool"
         )
+
+
+def _is_instance(types_: tuple[type, ...], obj: Any) -> bool:
+    return isinstance(obj, types_)
+
+
+def _never(obj: Any) -> bool:
+    return False
 
 
 def _types(filter_: Any) -> tuple[type, ...] | None:
@@ -495,7 +504,8 @@ def _with_prefixes(
         for decided, owner in zip(walk.decided, walk.owners)
     ]
     for number, prefix in prefixes.items():
-        flags, treedef = jtu.tree_flatten_with_path(prefix)
+        flags, structure = jtu.tree_flatten_with_path(prefix)
+        treedef: Any = structure
         try:
             subtrees = treedef.flatten_up_to(tree)
         except ValueError as error:
@@ -526,8 +536,8 @@ def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
     path = kernels.paths(shape, *style)[-1]
     if isinstance(error, RecursionError):
         raise RecursionError(
-            f"the tree is nested more than {MOST_LEVELS} levels deep, at "
-            f"{path[:40]}...{path[-40:]}. Is a list or dict a part of itself? If not, keep "
+            f"the tree is nested too deep (more than {MOST_LEVELS} levels, or than Python's "
+            f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part of itself? If not, keep "
             f"what is repeated in a list, or stop at a node with is_leaf"
         ) from None
     error.add_note(

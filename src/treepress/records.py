@@ -1,7 +1,7 @@
 """`register_dataclass`: plain dataclasses as pytree nodes that unflatten fast."""
 
 import dataclasses
-import sys
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import equinox as eqx
 import jax.tree_util as jtu
 
-from ._node import nodes, record_node
+from ._node import interned, nodes, record_node
 
 _T = TypeVar("_T", bound=type)
 
@@ -171,7 +171,7 @@ def _names(cls_name: str, argument: str, names: Iterable[str]) -> tuple[str, ...
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{cls_name}: {argument} names a field {name!r}, no string.")
-    return tuple([sys.intern(str(name)) for name in names])
+    return tuple([interned(name) for name in names])
 
 
 def _defaults(cls: type, dropped: tuple[str, ...]) -> tuple[tuple[str, Any, bool], ...]:
@@ -191,15 +191,13 @@ def _defaults(cls: type, dropped: tuple[str, ...]) -> tuple[tuple[str, Any, bool
 
 def _check_blank(cls: type) -> None:
     """Refuse a class of which `object.__new__` makes no instance."""
-    for base in cls.__mro__[:-1]:
-        made_in_c = not base.__flags__ & _HEAPTYPE
-        if made_in_c and "__new__" in vars(base):
-            raise TypeError(
-                f"{cls.__qualname__} derives from {base.__qualname__}, which keeps state "
-                f"that is in no field. Hold the {base.__qualname__} in a field instead, or "
-                f"use jax.tree_util.register_pytree_with_keys."
-            )
-
-
-# Py_TPFLAGS_HEAPTYPE: set for the classes that Python code makes.
-_HEAPTYPE = 1 << 9
+    try:
+        object.__new__(cls)
+    except TypeError as error:
+        if inspect.isabstract(cls):
+            return
+        raise TypeError(
+            f"{cls.__qualname__} derives from a class written in C that keeps state in no "
+            f"field ({error}). Hold an instance of that class in a field instead, or use "
+            f"jax.tree_util.register_pytree_with_keys."
+        ) from None

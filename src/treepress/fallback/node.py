@@ -25,10 +25,10 @@ def module_source(
     Field names appear as strings only, so that any name will do.
     """
     n = len(dynamic) + len(static)
-    children = [f"state[{name!r}]" for name in dynamic]
-    aux = ["MISSING", *(f"state[{name!r}]" for name in static)]
-    odd_children = [f"get({name!r}, MISSING)" for name in dynamic]
-    odd_aux = ["wrapped", *(f"get({name!r}, MISSING)" for name in static)]
+    children = [f"state[{name!a}]" for name in dynamic]
+    aux = ["MISSING", *(f"state[{name!a}]" for name in static)]
+    odd_children = [f"get({name!a}, MISSING)" for name in dynamic]
+    odd_aux = ["wrapped", *(f"get({name!a}, MISSING)" for name in static)]
     return f"""\
 {_header(cls, dynamic, static)}
 # MISSING             stands for an absent field
@@ -40,7 +40,7 @@ WRAPPERS = {wrappers!r}
 def flatten(self):
     try:
         state = read(self)  # self.__dict__
-        if len(state) == {n}:
+        if len(state) == {n} and type(state) is dict:
             return {_tuple(children)}, {_tuple(aux)}
     except (KeyError, TypeError):
         pass
@@ -52,7 +52,7 @@ def flatten(self):
 def flatten_with_keys(self):
     try:
         state = read(self)
-        if len(state) == {n}:
+        if len(state) == {n} and type(state) is dict:
             return {_tuple(_keyed(children))}, {_tuple(aux)}
     except (KeyError, TypeError):
         pass
@@ -87,7 +87,7 @@ def record_source(
 ) -> str:
     """The functions for a dataclass that is no Module, whose state is its attributes."""
     fill = "".join(
-        f"    set(self, {name!r}, default_{i}{'()' if factory else ''})\n"
+        f"    set(self, {name!a}, default_{i}{'()' if factory else ''})\n"
         for i, (name, _, factory) in enumerate(defaults)
     )
     children = [_attribute(name) for name in data]
@@ -116,7 +116,7 @@ def compile_functions(
     cls: type, source: str, keys: tuple[object, ...], namespace: Mapping[str, object]
 ) -> Functions:
     """Run the text, so that tracebacks, debuggers and `inspect.getsource` show it."""
-    filename = f"<treepress {cls.__module__}.{cls.__qualname__} {next(_serial)}>"
+    filename = _comment(f"<treepress {cls.__module__}.{cls.__qualname__} {next(_serial)}>")
     names = dict(
         namespace,
         __name__=cls.__module__,
@@ -141,14 +141,19 @@ _serial = count(1)
 
 def _header(cls: type, dynamic: tuple[str, ...], static: tuple[str, ...]) -> str:
     return f"""\
-# {cls.__module__}.{cls.__qualname__}
-# children: {", ".join(dynamic) or "none"}
-# aux: {", ".join(static) or "none"}
+# {_comment(f"{cls.__module__}.{cls.__qualname__}")}
+# children: {_comment(", ".join(dynamic)) or "none"}
+# aux: {_comment(", ".join(static)) or "none"}
 #
 # key_0, key_1, ...   the GetAttrKey of each child
 # new, set            object.__new__, object.__setattr__
 # cls                 the class
 # unfit               makes the error for what does not fit"""
+
+
+def _comment(text: str) -> str:
+    # A name may be any string, and must not end the line that it stands in.
+    return text if text.isprintable() else ascii(text)
 
 
 def _tuple(items: list[str]) -> str:
@@ -163,7 +168,7 @@ def _attribute(name: str) -> str:
     # In generated code an identifier is normalised (NFKC) and a private one is not
     # mangled; a name that would change, or is a keyword, is read by `getattr` instead.
     plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-    return f"self.{name}" if plain else f"getattr(self, {name!r})"
+    return f"self.{name}" if plain else f"getattr(self, {name!a})"
 
 
 def _variables(letter: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,7 +189,7 @@ def _assign(letter: str, names: tuple[str, ...], missing: str = "") -> str:
     for variable, name in zip(_variables(letter, names), names):
         if missing:
             lines.append(f"    if {variable} is not {missing}:")
-            lines.append(f"        set(self, {name!r}, {variable})")
+            lines.append(f"        set(self, {name!a}, {variable})")
         else:
-            lines.append(f"    set(self, {name!r}, {variable})")
+            lines.append(f"    set(self, {name!a}, {variable})")
     return "".join(line + "\n" for line in lines)

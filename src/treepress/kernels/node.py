@@ -24,8 +24,10 @@ State = dict[Any, object]
 WIDE: Final = 8
 
 # The types of static values that may be remembered between calls. A remembered value
-# outlives its Module, which must not matter: so no type here can hold on to anything.
+# outlives its Module, which must not matter: so no type here can hold on to anything, and
+# texts must be short.
 PLAIN: Final = frozenset([str, bytes, int, float, complex, bool, type(None)])
+SHORT: Final = 256
 
 
 class ModuleFlatten:
@@ -57,13 +59,22 @@ class ModuleFlatten:
         # so that threads see one or the other. At first one that fits no instance.
         self.last: tuple[object, ...] = (missing,) * (1 + len(static))
         self.remember = True
+        self.single: Final[Any] = static[0] if len(static) == 1 else None
 
     def __call__(self, obj: object) -> tuple[object, object]:
         try:
-            # Not a dict, hence a TypeError, for an instance without any attribute.
+            # Not a dict, hence a TypeError, for an instance without any attribute. A dict
+            # of another class, set as a whole, may have its own ideas of `d[name]`.
             state: State = self.read(obj)
-            if len(state) == self.count:
-                return tuple(state[name] for name in self.dynamic), self.aux(state)
+            if len(state) == self.count and type(state) is dict:
+                children = tuple(state[name] for name in self.dynamic)
+                last = self.last
+                if self.single is not None:
+                    # The most common case, without a loop.
+                    if last[1] is state[self.single]:
+                        return children, last
+                    return children, self.new_aux(state)
+                return children, self.aux(state)
         except (KeyError, TypeError):
             pass
         return self.odd_children(obj), self.odd_aux(obj)
@@ -83,7 +94,7 @@ class ModuleFlatten:
         aux = tuple(missing if name is None else state[name] for name in self.slots)
         if self.remember:
             for value in aux:
-                if value is not missing and type(value) not in PLAIN:
+                if value is not missing and not small(value):
                     self.remember = False
                     # Nor need what was remembered before.
                     self.last = (missing,) * len(aux)
@@ -129,7 +140,7 @@ class ModuleFlattenWide(ModuleFlatten):
     def __call__(self, obj: object) -> tuple[object, object]:
         try:
             state: State = self.read(obj)
-            if len(state) == self.count:
+            if len(state) == self.count and type(state) is dict:
                 return self.pick(state), self.aux(state)
         except (KeyError, TypeError):
             pass
@@ -157,7 +168,7 @@ class ModuleFlattenWithKeys(ModuleFlatten):
     def __call__(self, obj: object) -> tuple[object, object]:
         try:
             state: State = self.read(obj)
-            if len(state) == self.count:
+            if len(state) == self.count and type(state) is dict:
                 return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
         except (KeyError, TypeError):
             pass
@@ -230,6 +241,13 @@ class ModuleUnflatten:
         return self(aux, children)
 
 
+def small(value: object) -> bool:
+    """Whether a static value may be remembered."""
+    if type(value) not in PLAIN:
+        return False
+    return not isinstance(value, (str, bytes)) or len(value) <= SHORT
+
+
 def blanks(cls: type) -> Any:
     """An endless iterator of instances of `cls` that nobody initialised.
 
@@ -247,10 +265,7 @@ class RecordFlatten:
         self.meta: Final = meta
 
     def __call__(self, obj: object) -> tuple[object, object]:
-        return (
-            tuple(getattr(obj, name) for name in self.data),
-            tuple(getattr(obj, name) for name in self.meta),
-        )
+        return attributes(obj, self.data), attributes(obj, self.meta)
 
 
 class RecordFlattenWithKeys(RecordFlatten):
@@ -258,13 +273,24 @@ class RecordFlattenWithKeys(RecordFlatten):
 
     def __init__(self, data: Names, meta: Names, keys: tuple[object, ...]) -> None:
         super().__init__(data, meta)
-        self.keyed: Final[tuple[tuple[object, Any], ...]] = tuple(list(zip(keys, data)))
+        self.keys: Final = keys
 
     def __call__(self, obj: object) -> tuple[object, object]:
-        return (
-            tuple((kn[0], getattr(obj, kn[1])) for kn in self.keyed),
-            tuple(getattr(obj, name) for name in self.meta),
-        )
+        children = attributes(obj, self.data)
+        keyed: list[object] = []
+        for key, child in zip(self.keys, children):
+            keyed.append((key, child))
+        return tuple(keyed), attributes(obj, self.meta)
+
+
+def attributes(obj: object, names: Names) -> tuple[object, ...]:
+    # By `append`: of a generator or comprehension mypyc makes a tuple or list of full length
+    # first, empty inside. Reading an attribute may run any code, and code that meets such a
+    # thing (`gc.get_objects()` finds it) crashes the process.
+    found: list[object] = []
+    for name in names:
+        found.append(getattr(obj, name))
+    return tuple(found)
 
 
 class RecordUnflatten:

@@ -201,66 +201,115 @@ class Walk:
             self.visit(mapping[key], owner, depth)
 
 
-class Build:
-    """Put a tree together from its shape, aux and leaves."""
+class Frame:
+    """A node that is being put together."""
 
-    def __init__(
-        self, shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]
-    ) -> None:
-        self.shape: Final = shape
+    def __init__(self, kind: Kind, added: Any, aux: Any, count: int) -> None:
+        self.kind: Final = kind
+        self.added: Final = added
         self.aux: Final = aux
-        self.leaves: Final = leaves
-        # How much of each is used up.
-        self.at = 0
-        self.at_aux = 0
-        self.at_leaf = 0
-        self.run = 0
+        self.count: Final = count
+        self.children: list[Any] = []
 
-    def next(self) -> Any:
-        """The next child: a leaf, or a node with all that is below it."""
-        if self.run == 0:
-            item = self.shape[self.at]
-            self.at += 1
-            if isinstance(item, Kind):
-                return self.node(item)
+
+def build(shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]) -> Any:
+    """Put a tree together from its shape, aux and leaves."""
+    # Not recursive, so that what could be taken apart can be put together.
+    stack: list[Frame] = []
+    value: Any = None
+    at = 0
+    at_aux = 0
+    at_leaf = 0
+    while True:
+        item = shape[at]
+        at += 1
+        if not isinstance(item, Kind):
             run: int = item
-            self.run = run
-        self.run -= 1
-        leaf = self.leaves[self.at_leaf]
-        self.at_leaf += 1
-        return leaf
-
-    def children(self, count: int) -> list[Any]:
-        found: list[Any] = []
-        for _ in range(count):
-            found.append(self.next())
-        return found
-
-    def node(self, kind: Kind) -> Any:
+            if not stack:
+                return leaves[0]
+            # A run of leaves ends where the next node begins, above or below.
+            while run:
+                top = stack[len(stack) - 1]
+                wanted = top.count - len(top.children)
+                if run < wanted:
+                    top.children.extend(leaves[at_leaf : at_leaf + run])
+                    at_leaf += run
+                    break
+                top.children.extend(leaves[at_leaf : at_leaf + wanted])
+                at_leaf += wanted
+                run -= wanted
+                value, done = rise(stack)
+                if done:
+                    return value
+            continue
+        kind: Kind = item
         code = kind.code
         if code == NONE:
-            return None
-        if code == NODE:
-            aux = self.aux[self.at_aux]
-            self.at_aux += 1
-            return kind.unflatten(aux, tuple(self.children(len(kind.names))))
-        added = self.shape[self.at]
-        self.at += 1
-        if code == LIST or code == TUPLE or code == NAMED:
-            count: int = added
-            members = self.children(count)
-            if code == LIST:
-                return members
-            return tuple(members) if code == TUPLE else kind.cls(*members)
-        aux = self.aux[self.at_aux]
-        self.at_aux += 1
-        if code == DICT:
-            keys: tuple[Any, ...] = aux
-            mapping: dict[Any, Any] = {}
-            for key in keys:
-                mapping[key] = self.next()
-            return mapping
-        return aux.unflatten(self.children(len(added)))
+            value = None
+        else:
+            added: Any = None
+            own: Any = None
+            count = 0
+            if code == NODE:
+                count = len(kind.names)
+            else:
+                added = shape[at]
+                at += 1
+                if code == LIST or code == TUPLE or code == NAMED:
+                    count = added
+            if code == NODE or code == DICT or code == CUSTOM:
+                own = aux[at_aux]
+                at_aux += 1
+                if code == DICT:
+                    count = len(own)
+                elif code == CUSTOM:
+                    count = len(added)
+            frame = Frame(kind, added, own, count)
+            if count:
+                stack.append(frame)
+                continue
+            value = finish(frame)
+        if not stack:
+            return value
+        last = stack[len(stack) - 1]
+        last.children.append(value)
+        if len(last.children) == last.count:
+            value, done = rise(stack)
+            if done:
+                return value
+
+
+def rise(stack: list[Frame]) -> tuple[Any, bool]:
+    """Finish the nodes that are complete; returns the last, and whether it is the root."""
+    while True:
+        value = finish(stack.pop())
+        if not stack:
+            return value, True
+        frame = stack[len(stack) - 1]
+        frame.children.append(value)
+        if len(frame.children) < frame.count:
+            return value, False
+
+
+def finish(frame: Frame) -> Any:
+    kind = frame.kind
+    code = kind.code
+    children = frame.children
+    if code == NODE:
+        return kind.unflatten(frame.aux, tuple(children))
+    if code == LIST:
+        return children
+    if code == TUPLE:
+        return tuple(children)
+    if code == DICT:
+        keys: tuple[Any, ...] = frame.aux
+        mapping: dict[Any, Any] = {}
+        for key, child in zip(keys, children):
+            mapping[key] = child
+        return mapping
+    if code == NAMED:
+        return kind.cls(*children)
+    return frame.aux.unflatten(children)
 
 
 def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
@@ -268,65 +317,58 @@ def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
 
     Of a shape that ends too soon, the last is the path to where it ends.
     """
-    reader = Paths(shape, simple, separator)
-    try:
-        reader.next("", 0)
-    except IndexError:
-        reader.found.append(reader.prefix)
-    return reader.found
-
-
-class Paths:
-    def __init__(self, shape: tuple[Any, ...], simple: bool, separator: str) -> None:
-        self.shape: Final = shape
-        self.simple: Final = simple
-        self.separator: Final = separator
-        self.found: list[str] = []
-        # The path to the object that is read last.
-        self.prefix = ""
-        self.at = 0
-        self.run = 0
-
-    def next(self, prefix: str, depth: int) -> None:
-        if self.run == 0:
-            self.prefix = prefix
-            item = self.shape[self.at]
-            self.at += 1
+    found: list[str] = []
+    # Paths to what comes next, the very next one last; and whether it is the root.
+    todo: list[str] = [""]
+    root = True
+    at = 0
+    run = 0
+    while todo:
+        prefix = todo.pop()
+        if run == 0:
+            if at == len(shape):
+                found.append(prefix)
+                return found
+            item = shape[at]
+            at += 1
             if isinstance(item, Kind):
-                self.node(item, prefix, depth)
-                return
-            run: int = item
-            self.run = run
-        self.run -= 1
-        self.found.append(prefix)
-
-    def node(self, kind: Kind, prefix: str, depth: int) -> None:
-        code = kind.code
-        if code == NONE:
-            return
-        start = prefix + self.separator if depth else ""
-        depth += 1
-        if code == NODE:
-            for name in kind.names:
-                self.next(start + (name if self.simple else "." + name), depth)
-            return
-        added = self.shape[self.at]
-        self.at += 1
-        if code == LIST or code == TUPLE:
-            count: int = added
-            for i in range(count):
-                self.next(start + (str(i) if self.simple else f"[{i}]"), depth)
-        elif code == NAMED:
-            for name in kind.names:
-                self.next(start + (name if self.simple else "." + name), depth)
-        elif isinstance(added, Keys):
-            for key in added.keys:
-                self.next(start + (key if self.simple else f"[{key!r}]"), depth)
-        else:
-            # Pairs of a key in full and the simple form of it.
-            pairs: tuple[tuple[str, str], ...] = added
-            for pair in pairs:
-                self.next(start + (pair[1] if self.simple else pair[0]), depth)
+                kind: Kind = item
+                if kind.code == NONE:
+                    continue
+                keys: list[str] = []
+                if kind.code == NODE or kind.code == NAMED:
+                    for name in kind.names:
+                        keys.append(name if simple else "." + name)
+                if kind.code != NODE:
+                    if at == len(shape):
+                        found.append(prefix)
+                        return found
+                    added = shape[at]
+                    at += 1
+                    if kind.code == LIST or kind.code == TUPLE:
+                        count: int = added
+                        for i in range(count):
+                            keys.append(str(i) if simple else f"[{i}]")
+                    elif isinstance(added, Keys):
+                        for key in added.keys:
+                            keys.append(key if simple else f"[{key!r}]")
+                    elif kind.code != NAMED:
+                        # Pairs of a key in full and the simple form of it.
+                        pairs: tuple[tuple[str, str], ...] = added
+                        for pair in pairs:
+                            keys.append(pair[1] if simple else pair[0])
+                start = prefix if root else prefix + separator
+                root = False
+                keys.reverse()
+                for text in keys:
+                    todo.append(start + text)
+                continue
+            length: int = item
+            run = length
+        root = False
+        run -= 1
+        found.append(prefix)
+    return found
 
 
 def split(
