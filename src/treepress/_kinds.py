@@ -21,6 +21,7 @@ LEAVES: Final = frozenset(
     [
         *(bool, int, float, complex, str, bytes, type, np.ndarray),
         *(types.FunctionType, types.BuiltinFunctionType, type(jax.jit(lambda: None))),
+        *(jax.custom_jvp, jax.custom_vjp),
     ]
 )
 
@@ -91,14 +92,14 @@ def _is_plain_module(cls: type) -> bool:
     )
 
 
-def one_level(obj: Any) -> tuple[list[Any], Any, Any]:
+def one_level(obj: Any) -> tuple[tuple[Any, ...], Any, Any]:
     """The children of a node of any kind, their keys, and a treedef that rebuilds it."""
     pairs, treedef = jtu.tree_flatten_with_path(obj, is_leaf=lambda x: x is not obj)
     keys = []
     for path, _ in pairs:
         (key,) = path
         keys.append((jtu.keystr((key,)), simple_key(key)))
-    return [child for _, child in pairs], tuple(keys), treedef
+    return tuple([child for _, child in pairs]), tuple(keys), treedef
 
 
 def simple_key(key: Any) -> str:
@@ -153,6 +154,11 @@ class Chooser:
 
     def enter(self, obj: Any, call: int) -> Any:
         cls = type(obj)
+        entry = self.entries.get(cls)
+        if entry is not None and not is_node(cls):
+            # A leaf type, as before.
+            entry.call = call
+            return entry
         kind = kind_of(cls)
         lasting = kind is not _leaf or cls in LEAVES or _is_array(obj)
         entry = kernels.Entry(kind, self._owner(obj), -1 if lasting else call)

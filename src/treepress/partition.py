@@ -14,6 +14,7 @@ import jax.tree_util as jtu
 import numpy as np
 
 from . import _kinds
+from ._backend import backend
 from ._backend import tree_kernels as kernels
 from .description import is_node
 
@@ -90,7 +91,7 @@ class TreeDef:
         treedef: the same as a `PyTreeDef` of JAX.
     """
 
-    __slots__ = ("_aux", "_hash", "_shape", "_structure", "_treedef")
+    __slots__ = ("_aux", "_shape", "_structure", "_treedef")
 
     def __init__(
         self, structure: "Structure", shape: tuple[Any, ...], aux: tuple[Any, ...]
@@ -98,6 +99,7 @@ class TreeDef:
         self._structure = structure
         self._shape = shape
         self._aux = aux
+        self._treedef: Any = None
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -109,12 +111,10 @@ class TreeDef:
 
     @property
     def treedef(self) -> Any:
-        try:
-            return self._treedef
-        except AttributeError:
+        if self._treedef is None:
             leaves = [Leaf() for _ in self.paths]
             self._treedef = jax.tree.structure(self._build(leaves), is_leaf=_is_blank)
-            return self._treedef
+        return self._treedef
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """Put the tree together with other leaves.
@@ -137,6 +137,8 @@ class TreeDef:
         return self._build(leaves)
 
     def _build(self, leaves: list[Any]) -> Any:
+        if self._treedef is not None and backend == "python":
+            return self._treedef.unflatten(leaves)
         return kernels.build(self._shape, self._aux, leaves)
 
     def __eq__(self, other: object) -> bool:
@@ -294,7 +296,11 @@ def tree_partition(
         owners = _with_prefixes(tree, plan.prefixes, is_leaf, walk)
     parts: list[Any] = [Partition() for _ in range(len(filters) + 1)]
     kernels.split(structure.paths, walk.leaves, owners, parts)
-    return (TreeDef(structure, shape, tuple(walk.aux)), *parts)
+    treedef = TreeDef(structure, shape, tuple(walk.aux))
+    if backend == "python":
+        # For the interpreter JAX's own way back is the faster one, and asks for its own.
+        treedef._treedef = jax.tree.structure(tree, is_leaf=is_leaf)
+    return (treedef, *parts)
 
 
 def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
@@ -537,8 +543,8 @@ def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
     if isinstance(error, RecursionError):
         raise RecursionError(
             f"the tree is nested too deep (more than {MOST_LEVELS} levels, or than Python's "
-            f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part of itself? If not, keep "
-            f"what is repeated in a list, or stop at a node with is_leaf"
+            f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part "
+            f"of itself? If not, keep what is repeated in a list, or stop at a node with is_leaf"
         ) from None
     error.add_note(
         f"treepress: at {path!r} in the tree" if path else "treepress: at the root"

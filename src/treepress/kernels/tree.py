@@ -42,6 +42,7 @@ class Kind:
         self.cls: Final = cls
         # Of the children, where the type decides them.
         self.names: Final = names
+        self.count: Final = len(names)
         self.flatten: Final = flatten
         self.unflatten: Final = unflatten
 
@@ -141,9 +142,7 @@ class Walk:
         if code == NODE:
             pair: tuple[Any, Any] = entry.flatten(obj)
             self.aux.append(pair[1])
-            children: tuple[Any, ...] = pair[0]
-            for child in children:
-                self.visit(child, owner, depth)
+            self.visit_all(pair[0], owner, depth)
         elif code == DICT:
             self.visit_dict(obj, owner, depth)
         elif code == LIST:
@@ -151,20 +150,32 @@ class Walk:
             # A copy: the length in the shape must be that of what is visited.
             members = tuple(items)
             self.shape.append(len(members))
-            for child in members:
-                self.visit(child, owner, depth)
+            self.visit_all(members, owner, depth)
         elif code == TUPLE or code == NAMED:
             fixed: tuple[Any, ...] = obj  # type: ignore[assignment]
             self.shape.append(len(fixed))
-            for child in fixed:
-                self.visit(child, owner, depth)
+            self.visit_all(fixed, owner, depth)
         elif code == CUSTOM:
             triple: tuple[Any, Any, Any] = entry.flatten(obj)
             self.shape.append(triple[1])
             self.aux.append(triple[2])
-            others: list[Any] = triple[0]
-            for child in others:
+            self.visit_all(triple[0], owner, depth)
+
+    def visit_all(self, children: tuple[Any, ...], owner: int, depth: int) -> None:
+        if self.track or self.is_leaf is not None:
+            for child in children:
                 self.visit(child, owner, depth)
+            return
+        # What `visit` does of a leaf, without the call.
+        entries = self.entries
+        for child in children:
+            entry = entries.get(type(child))
+            if entry is None or entry.code != LEAF or entry.call >= 0 or entry.owner == ASK:
+                self.visit(child, owner, depth)
+                continue
+            self.leaves.append(child)
+            self.owners.append(owner if owner >= 0 else entry.owner)
+            self.run += 1
 
     def ask(self, obj: object) -> int:
         """The first filter that `obj` satisfies."""
@@ -197,16 +208,17 @@ class Walk:
             keys = pair[0]
             self.shape.append(pair[1])
         self.aux.append(keys)
+        values: list[Any] = []
         for key in keys:
-            self.visit(mapping[key], owner, depth)
+            values.append(mapping[key])
+        self.visit_all(tuple(values), owner, depth)
 
 
 class Frame:
     """A node that is being put together."""
 
-    def __init__(self, kind: Kind, added: Any, aux: Any, count: int) -> None:
+    def __init__(self, kind: Kind, aux: Any, count: int) -> None:
         self.kind: Final = kind
-        self.added: Final = added
         self.aux: Final = aux
         self.count: Final = count
         self.children: list[Any] = []
@@ -220,96 +232,116 @@ def build(shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]) -> An
     at = 0
     at_aux = 0
     at_leaf = 0
+    # Leaves that come before the next node.
+    run = 0
     while True:
-        item = shape[at]
-        at += 1
-        if not isinstance(item, Kind):
-            run: int = item
+        if run == 0 and not isinstance(shape[at], Kind):
+            length: int = shape[at]
+            run = length
+            at += 1
+        if run:
             if not stack:
                 return leaves[0]
-            # A run of leaves ends where the next node begins, above or below.
-            while run:
-                top = stack[len(stack) - 1]
-                wanted = top.count - len(top.children)
-                if run < wanted:
-                    top.children.extend(leaves[at_leaf : at_leaf + run])
-                    at_leaf += run
-                    break
-                top.children.extend(leaves[at_leaf : at_leaf + wanted])
-                at_leaf += wanted
-                run -= wanted
-                value, done = rise(stack)
-                if done:
-                    return value
-            continue
-        kind: Kind = item
-        code = kind.code
-        if code == NONE:
-            value = None
+            top = stack[len(stack) - 1]
+            # Incomplete, or it would not be there.
+            wanted = top.count - len(top.children)
+            taken = run if run < wanted else wanted
+            top.children.extend(leaves[at_leaf : at_leaf + taken])
+            at_leaf += taken
+            run -= taken
+            if taken < wanted:
+                continue
         else:
-            added: Any = None
+            kind: Kind = shape[at]
+            at += 1
+            code = kind.code
             own: Any = None
             count = 0
             if code == NODE:
-                count = len(kind.names)
-            else:
-                added = shape[at]
+                count = kind.count
+            elif code != NONE:
+                added: Any = shape[at]
                 at += 1
                 if code == LIST or code == TUPLE or code == NAMED:
                     count = added
+                elif code == CUSTOM:
+                    count = len(added)
             if code == NODE or code == DICT or code == CUSTOM:
                 own = aux[at_aux]
                 at_aux += 1
                 if code == DICT:
                     count = len(own)
-                elif code == CUSTOM:
-                    count = len(added)
-            frame = Frame(kind, added, own, count)
             if count:
-                stack.append(frame)
+                if at < len(shape):
+                    following = shape[at]
+                    if not isinstance(following, Kind):
+                        length = following
+                        if length >= count:
+                            # All children are leaves: no need to wait for them.
+                            at += 1
+                            run = length - count
+                            value = made(kind, own, leaves[at_leaf : at_leaf + count])
+                            at_leaf += count
+                            if not stack:
+                                return value
+                            top = stack[len(stack) - 1]
+                            top.children.append(value)
+                            if len(top.children) < top.count:
+                                continue
+                            if rise(stack):
+                                return stack.pop().children[0]
+                            continue
+                stack.append(Frame(kind, own, count))
                 continue
-            value = finish(frame)
-        if not stack:
-            return value
-        last = stack[len(stack) - 1]
-        last.children.append(value)
-        if len(last.children) == last.count:
-            value, done = rise(stack)
-            if done:
+            value = made(kind, own, [])
+            if not stack:
                 return value
+            top = stack[len(stack) - 1]
+            top.children.append(value)
+            if len(top.children) < top.count:
+                continue
+        if rise(stack):
+            return stack.pop().children[0]
 
 
-def rise(stack: list[Frame]) -> tuple[Any, bool]:
-    """Finish the nodes that are complete; returns the last, and whether it is the root."""
+def rise(stack: list[Frame]) -> bool:
+    """Finish the nodes that are complete.
+
+    Whether that was all; the tree is then the only child of the only frame left.
+    """
     while True:
-        value = finish(stack.pop())
+        frame = stack.pop()
+        value = made(frame.kind, frame.aux, frame.children)
         if not stack:
-            return value, True
+            frame.children = [value]
+            stack.append(frame)
+            return True
         frame = stack[len(stack) - 1]
         frame.children.append(value)
         if len(frame.children) < frame.count:
-            return value, False
+            return False
 
 
-def finish(frame: Frame) -> Any:
-    kind = frame.kind
+def made(kind: Kind, aux: Any, children: list[Any]) -> Any:
+    """A node of this kind."""
     code = kind.code
-    children = frame.children
     if code == NODE:
-        return kind.unflatten(frame.aux, tuple(children))
+        return kind.unflatten(aux, tuple(children))
     if code == LIST:
         return children
     if code == TUPLE:
         return tuple(children)
     if code == DICT:
-        keys: tuple[Any, ...] = frame.aux
+        keys: tuple[Any, ...] = aux
         mapping: dict[Any, Any] = {}
         for key, child in zip(keys, children):
             mapping[key] = child
         return mapping
     if code == NAMED:
         return kind.cls(*children)
-    return frame.aux.unflatten(children)
+    if code == NONE:
+        return None
+    return aux.unflatten(children)
 
 
 def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
@@ -395,18 +427,18 @@ def gather(index: dict[str, int], mappings: tuple[Any, ...], blank: object) -> A
     leaves: list[Any] = [blank] * count
     for mapping in mappings:
         if isinstance(mapping, dict):
-            items: dict[Any, Any] = mapping
-            for key, value in items.items():
-                i = index.get(key, -1)
-                if i < 0 or leaves[i] is not blank:
-                    return None
-                leaves[i] = value
+            keys = tuple(mapping)
+            values = tuple(mapping.values())
         else:
-            for key in mapping:
-                i = index.get(key, -1)
-                if i < 0 or leaves[i] is not blank:
-                    return None
-                leaves[i] = mapping[key]
+            keys = tuple(mapping)
+            values = tuple([mapping[key] for key in keys])
+        if len(keys) != len(values):
+            return None
+        for key, value in zip(keys, values):
+            i = index.get(key, -1)
+            if i < 0 or leaves[i] is not blank:
+                return None
+            leaves[i] = value
     return leaves
 
 
