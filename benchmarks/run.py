@@ -101,7 +101,7 @@ def check_kernels() -> None:
     class Node(treepress.Module):
         x: object
 
-    kernel: Any = Node._eqx_tree_flatten  # type: ignore[attr-defined]
+    kernel: Any = Node._eqx_tree_flatten
     assert treepress.describe(Node).accelerated, treepress.describe(Node)
     interpreted = isinstance(kernel, FunctionType) or isinstance(
         type(kernel).__call__, FunctionType

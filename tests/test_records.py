@@ -1,8 +1,8 @@
 """`register_dataclass` against JAX's own."""
 
-import collections
 import dataclasses
 import functools as ft
+from collections import deque
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -256,7 +256,7 @@ class Module(eqx.Module):
             "written in C",
         ),
         (
-            dataclasses.dataclass(type("D", (collections.deque,), {})),
+            dataclasses.dataclass(type("D", (deque,), {})),
             (),
             TypeError,
             "written in C",

@@ -170,13 +170,13 @@ class Chooser:
     def _owner(self, obj: Any) -> int:
         for i, types_ in enumerate(self.filters):
             if types_ is None:
-                return kernels.ASK
+                return int(kernels.ASK)
             for wanted in types_:
                 if not _type_decides(type(obj), wanted):
-                    return kernels.ASK
+                    return int(kernels.ASK)
             if isinstance(obj, types_):
                 return i
-        return kernels.NOBODY
+        return int(kernels.NOBODY)
 
 
 _type_instancecheck: Final[Callable[..., bool]] = type.__instancecheck__

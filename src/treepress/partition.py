@@ -4,9 +4,11 @@ import difflib
 import functools
 import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import equinox as eqx
 import jax
@@ -54,10 +56,10 @@ class Partition(dict[str, Any]):
         Partition({'b': 10, 'a': 20})
     """
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_names",)
 
-    # The keys as JAX saw them last: the same tuple again is compared by identity.
-    _keys: tuple[str, ...]
+    # The keys as JAX saw them last.
+    _names: "Names"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({dict.__repr__(self)})"
@@ -77,6 +79,38 @@ class Partition(dict[str, Any]):
         if not isinstance(other, dict):
             return NotImplemented
         return type(self)(dict.__or__(other, self))
+
+
+class Names:
+    """The keys of partitions, as JAX carries them in treedefs.
+
+    There is one object for the same keys, so that treedefs compare them by identity.
+    """
+
+    __slots__ = ("__weakref__", "keys")
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+
+    def __repr__(self) -> str:
+        return repr(list(self.keys))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (names_of, (self.keys,))
+
+
+_names: WeakValueDictionary[tuple[str, ...], Names] = WeakValueDictionary()
+_names_lock = threading.Lock()
+
+
+def names_of(keys: tuple[str, ...]) -> Names:
+    """The object that stands for these keys."""
+    # Locked, for there must never be two that are equal.
+    with _names_lock:
+        names = _names.get(keys)
+        if names is None:
+            names = _names[keys] = Names(keys)
+        return names
 
 
 class TreeDef:
@@ -112,6 +146,7 @@ class TreeDef:
     @property
     def treedef(self) -> Any:
         if self._treedef is None:
+            # Leaves may be what JAX takes for nodes, where `is_leaf` said so.
             leaves = [Leaf() for _ in self.paths]
             self._treedef = jax.tree.structure(self._build(leaves), is_leaf=_is_blank)
         return self._treedef
@@ -137,6 +172,13 @@ class TreeDef:
         return self._build(leaves)
 
     def _build(self, leaves: list[Any]) -> Any:
+        structure = self._structure
+        if structure.builtin:
+            if structure.treedef is None:
+                blanks = [Leaf() for _ in structure.paths]
+                tree = kernels.build(self._shape, self._aux, blanks)
+                structure.treedef = jax.tree.structure(tree, is_leaf=_is_blank)
+            return structure.treedef.unflatten(leaves)
         if self._treedef is not None and backend == "python":
             return self._treedef.unflatten(leaves)
         return kernels.build(self._shape, self._aux, leaves)
@@ -178,14 +220,28 @@ def _load_treedef(blank: Any, style: tuple[bool, str]) -> TreeDef:
 
 
 class Structure:
-    """What all trees of one shape have in common: the paths to their leaves."""
+    """What all trees of one shape have in common: the paths to their leaves.
 
-    __slots__ = ("index", "paths", "style")
+    Attributes:
+        paths: the paths, in order.
+        style: how they are written.
+        index: the number of the leaf by its path.
+        places: see `gather`.
+        builtin: whether JAX is the fastest to build such a tree.
+        treedef: what builds it then, made when it is first asked for.
+    """
 
-    def __init__(self, paths: tuple[str, ...], style: tuple[bool, str]) -> None:
+    __slots__ = ("builtin", "index", "paths", "places", "style", "treedef")
+
+    def __init__(
+        self, paths: tuple[str, ...], style: tuple[bool, str], shape: tuple[Any, ...]
+    ) -> None:
         self.paths = paths
         self.style = style
         self.index = {path: i for i, path in enumerate(paths)}
+        self.places: dict[int, Any] = {}
+        self.builtin: bool = kernels.is_builtin(shape)
+        self.treedef: Any = None
 
 
 _structures: dict[tuple[Any, ...], Structure] = {}
@@ -196,7 +252,7 @@ def _structure(shape: tuple[Any, ...], style: tuple[bool, str]) -> Structure:
     found = _structures.get(key)
     if found is None:
         paths = tuple(kernels.paths(shape, *style))
-        found = Structure(paths, style)
+        found = Structure(paths, style, shape)
         if len(found.index) != len(paths):
             raise ValueError(_collision(paths))
         total = len(paths)
@@ -297,7 +353,7 @@ def tree_partition(
     parts: list[Any] = [Partition() for _ in range(len(filters) + 1)]
     kernels.split(structure.paths, walk.leaves, owners, parts)
     treedef = TreeDef(structure, shape, tuple(walk.aux))
-    if backend == "python":
+    if backend == "python" and not structure.builtin:
         # For the interpreter JAX's own way back is the faster one, and asks for its own.
         treedef._treedef = jax.tree.structure(tree, is_leaf=is_leaf)
     return (treedef, *parts)
@@ -331,7 +387,9 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
     if not isinstance(treedef, TreeDef):
         treedef = _as_treedef(treedef)
     try:
-        leaves = kernels.gather(treedef._structure.index, partitions, _BLANK)
+        leaves = kernels.gather(
+            treedef._structure.index, treedef._structure.places, partitions, _BLANK
+        )
     except TypeError:
         leaves = None
     if leaves is None:
@@ -544,19 +602,18 @@ def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
         raise RecursionError(
             f"the tree is nested too deep (more than {MOST_LEVELS} levels, or than Python's "
             f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part "
-            f"of itself? If not, keep what is repeated in a list, or stop at a node with is_leaf"
+            f"of itself? If not, keep what repeats in a list, or stop at a node by is_leaf"
         ) from None
-    error.add_note(
-        f"treepress: at {path!r} in the tree" if path else "treepress: at the root"
-    )
+    where = f"at {path!r} in the tree" if path else "at the root"
+    error.add_note(f"treepress: {where}")
 
 
 def _flatten_with_keys(partition: Partition) -> tuple[Any, Any]:
-    leaves, keys = _flatten(partition)
-    return tuple([(jtu.DictKey(key), leaf) for key, leaf in zip(keys, leaves)]), keys
+    leaves, names = _flatten(partition)
+    return tuple([(jtu.DictKey(key), leaf) for key, leaf in zip(names.keys, leaves)]), names
 
 
-_flatten = kernels.PartitionFlatten()
+_flatten = kernels.PartitionFlatten(names_of)
 jtu.register_pytree_with_keys(
     Partition, _flatten_with_keys, kernels.PartitionUnflatten(Partition), _flatten
 )

@@ -403,6 +403,20 @@ def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
     return found
 
 
+def is_builtin(shape: tuple[Any, ...]) -> bool:
+    """Whether a tree of this shape consists of containers that JAX itself builds fastest.
+
+    Its treedef follows from the shape then.
+    """
+    for item in shape:
+        if isinstance(item, Kind):
+            if item.code == NODE or item.code == CUSTOM or item.code == NAMED:
+                return False
+        elif not isinstance(item, (int, Keys)):
+            return False
+    return True
+
+
 def split(
     names: tuple[str, ...], leaves: list[Any], owners: list[int], parts: list[Any]
 ) -> None:
@@ -417,8 +431,13 @@ def split(
             parts[owner][names[i]] = leaves[i]
 
 
-def gather(index: dict[str, int], mappings: tuple[Any, ...], blank: object) -> Any:
-    """The leaves in order, or None where the mappings do not hold each path just once."""
+def gather(
+    index: dict[str, int], known: dict[int, Any], mappings: tuple[Any, ...], blank: object
+) -> Any:
+    """The leaves in order, or None where the mappings do not hold each path just once.
+
+    `known` remembers, by their number, keys that came before, and where they belong.
+    """
     count = 0
     for mapping in mappings:
         count += len(mapping)
@@ -426,49 +445,66 @@ def gather(index: dict[str, int], mappings: tuple[Any, ...], blank: object) -> A
         return None
     leaves: list[Any] = [blank] * count
     for mapping in mappings:
+        keys = tuple(mapping)
         if isinstance(mapping, dict):
-            keys = tuple(mapping)
             values = tuple(mapping.values())
         else:
-            keys = tuple(mapping)
             values = tuple([mapping[key] for key in keys])
         if len(keys) != len(values):
             return None
-        for key, value in zip(keys, values):
-            i = index.get(key, -1)
-            if i < 0 or leaves[i] is not blank:
+        places: list[Any] = []
+        same: Any = known.get(len(keys))
+        if same is not None and same[0] == keys:
+            places = same[1]
+        else:
+            for key in keys:
+                place = index.get(key)
+                if place is None:
+                    return None
+                places.append(place)
+            known[len(keys)] = (keys, places)
+        for i, value in zip(places, values):
+            at: int = i
+            if leaves[at] is not blank:
                 return None
-            leaves[i] = value
+            leaves[at] = value
     return leaves
 
 
 class PartitionFlatten:
-    """`flatten(partition) -> (leaves, keys)`."""
+    """`flatten(partition) -> (leaves, names)`."""
+
+    def __init__(self, intern: Any) -> None:
+        self.intern: Final = intern
 
     def __call__(self, partition: Any) -> tuple[object, object]:
         # Made anew each time and compared, since a dict can be edited without its class
-        # being told; handed out as the tuple that it is equal to, so that treedefs of the
-        # same partition are compared by identity.
+        # being told. The leaves are handed out as they are in the dict: JAX iterates over
+        # them once.
         keys = tuple(partition)
-        known = getattr(partition, "_keys", None)
-        if keys == known:
-            return tuple(partition.values()), known
-        partition._keys = keys
-        return tuple(partition.values()), keys
+        try:
+            names = partition._names
+            if keys == names.keys:
+                return partition.values(), names
+        except AttributeError:
+            pass
+        names = self.intern(keys)
+        partition._names = names
+        return partition.values(), names
 
 
 class PartitionUnflatten:
-    """`unflatten(keys, leaves) -> partition`."""
+    """`unflatten(names, leaves) -> partition`."""
 
     def __init__(self, cls: Any) -> None:
         self.cls: Final = cls
 
-    def __call__(self, keys: Any, leaves: Any) -> object:
-        names: tuple[Any, ...] = keys
+    def __call__(self, names: Any, leaves: Any) -> object:
+        keys: tuple[Any, ...] = names.keys
         partition = self.cls()
         i = 0
         for leaf in leaves:
-            partition[names[i]] = leaf
+            partition[keys[i]] = leaf
             i += 1
-        partition._keys = names
+        partition._names = names
         return partition
