@@ -5,7 +5,11 @@ module is their source file, run again under this name: also where that file was
 and an import of `treepress.kernels.tree` would give the extension module.
 """
 
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-_source = Path(__file__).parent.parent / "kernels" / "tree.py"
-exec(compile(_source.read_bytes(), str(_source), "exec"))
+# Through a loader, which keeps the bytecode.
+_loader = SourceFileLoader(__name__, str(Path(__file__).parent.parent / "kernels" / "tree.py"))
+_code = _loader.get_code(__name__)
+assert _code is not None
+exec(_code)

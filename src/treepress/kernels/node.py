@@ -77,7 +77,7 @@ class ModuleFlatten:
                 return children, self.aux(state)
         except (KeyError, TypeError):
             pass
-        return self.odd_children(obj), self.odd_aux(obj)
+        return tuple(self.odd_children(obj)), self.odd_aux(obj)
 
     def aux(self, state: State) -> tuple[object, ...]:
         """The aux of an instance that has all its fields and nothing else."""
@@ -102,24 +102,30 @@ class ModuleFlatten:
             self.last = aux
         return aux
 
-    def odd_children(self, obj: object) -> tuple[object, ...]:
+    def odd_children(self, obj: object) -> list[object]:
         """The children of any instance: fields may be unset, wrapper attributes set."""
-        state: State = self.getdict(obj)
-        missing = self.missing
-        return tuple(state.get(name, missing) for name in self.dynamic)
+        return values_of(self.getdict(obj), self.dynamic, self.missing)
 
     def odd_aux(self, obj: object) -> tuple[object, ...]:
         """The aux of any instance, as `odd_children`."""
         state: State = self.getdict(obj)
         missing = self.missing
-        wrapped: object = missing
+        aux: list[object] = [missing]
         # Equinox asks for the number of entries alone; so does this, to give the same
         # aux for an instance that lacks a field and has another attribute instead.
         if len(state) != self.count:
-            wrapped = tuple(state.get(name, missing) for name in self.wrappers)
-        return tuple(
-            wrapped if name is None else state.get(name, missing) for name in self.slots
-        )
+            aux[0] = tuple(values_of(state, self.wrappers, missing))
+        aux.extend(values_of(state, self.slots[1:], missing))
+        return tuple(aux)
+
+
+def values_of(state: Any, names: Names, missing: object) -> list[object]:
+    # By `append`, as in `attributes`: the dict may be one of another class, with a `get` of
+    # its own.
+    found: list[object] = []
+    for name in names:
+        found.append(state.get(name, missing))
+    return found
 
 
 class ModuleFlattenWide(ModuleFlatten):
@@ -144,7 +150,7 @@ class ModuleFlattenWide(ModuleFlatten):
                 return self.pick(state), self.aux(state)
         except (KeyError, TypeError):
             pass
-        return self.odd_children(obj), self.odd_aux(obj)
+        return tuple(self.odd_children(obj)), self.odd_aux(obj)
 
 
 class ModuleFlattenWithKeys(ModuleFlatten):
@@ -172,12 +178,10 @@ class ModuleFlattenWithKeys(ModuleFlatten):
                 return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
         except (KeyError, TypeError):
             pass
-        state = self.getdict(obj)
-        missing = self.missing
-        return (
-            tuple((kn[0], state.get(kn[1], missing)) for kn in self.keyed),
-            self.odd_aux(obj),
-        )
+        keyed: list[object] = []
+        for kn, child in zip(self.keyed, self.odd_children(obj)):
+            keyed.append((kn[0], child))
+        return tuple(keyed), self.odd_aux(obj)
 
 
 class ModuleUnflatten:

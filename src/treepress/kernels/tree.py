@@ -449,7 +449,11 @@ def gather(
         if isinstance(mapping, dict):
             values = tuple(mapping.values())
         else:
-            values = tuple([mapping[key] for key in keys])
+            # By `append`, as in `node.attributes`.
+            got: list[Any] = []
+            for key in keys:
+                got.append(mapping[key])
+            values = tuple(got)
         if len(keys) != len(values):
             return None
         places: list[Any] = []
