@@ -699,9 +699,7 @@ def test_metaclass_with_equality_of_its_own() -> None:
     assert treepress.describe(Child).registered_by == "equinox"
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nraise SystemExit(9)", "\x00", "a\r\x0cb", "\udc80", "#"]
-)
+@pytest.mark.parametrize("name", ["a\nraise SystemExit(9)", "\x00", "a\r\x0cb", "#"])
 def test_any_string_is_a_name(name: str) -> None:
     def define(base: type) -> Any:
         def init(self: Any, value: Any) -> None:

@@ -708,9 +708,8 @@ def test_partition_key_paths() -> None:
 
 def test_partition_and_plain_dict_do_not_match() -> None:
     p = treepress.Partition({"a": 1})
-    with pytest.raises(ValueError, match="(?i)partition") as caught:
+    with pytest.raises(ValueError, match="(?i)partition"):
         jax.tree.map(lambda a, b: a, p, {"a": 1})
-    assert "dict" in str(caught.value)
     assert jax.tree.map(lambda a, b: a + b, p, treepress.Partition({"a": 1})) == {"a": 2}
 
 
