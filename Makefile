@@ -37,7 +37,9 @@ $(VENV)/.made:
 
 # Not editable: there a kernel's .py could be imported in the place of its extension module.
 # Compiled or not at all: a run without the kernels would not be what it says it is.
+# Setuptools would put what lies in build, from before, into the package.
 $(VENV)/.%: $(VENV)/.made $(SOURCES)
+	rm -rf build
 	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
 	touch $@
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 import treepress
 
 README = Path(__file__).parent.parent / "README.md"

@@ -1,6 +1,7 @@
 """`tree_partition` and `tree_combine`."""
 
 import collections
+import collections.abc
 import dataclasses
 import functools as ft
 import io
@@ -12,7 +13,7 @@ import re
 import sys
 import threading
 import weakref
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
 import equinox as eqx
 import jax
@@ -1012,3 +1013,165 @@ def test_parity_with_inox() -> None:
             assert our_parts == parts
             assert [list(p) for p in our_parts] == [list(p) for p in parts]
             assert ours.treedef == treedef
+
+
+# --- found by trying to break it ----------------------------------------------------------
+
+
+def test_a_node_that_contains_itself() -> None:
+    node = Custom()
+    node.children = (node,)
+    with pytest.raises(RecursionError, match="nested too deep"):
+        treepress.tree_partition(node)
+    # The process is none the worse for it.
+    assert len(repr(treepress.tree_partition([[[1]]]))) > 0
+    assert jax.tree.leaves([[1]]) == [1]
+    node.children = ()
+
+
+def test_flattening_may_happen_while_names_are_made() -> None:
+    class Key(str):
+        def __hash__(self) -> int:
+            jax.tree.leaves(treepress.Partition({"inner": 1}))
+            return 1
+
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(jax.tree.leaves(treepress.Partition({Key("a"): 1}))),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(20)
+    assert done == [[1]]
+
+
+def test_keys_that_are_equal_are_not_mixed_up() -> None:
+    kept = []
+    for key in (1, True, 1.0, "k", np.str_("k"), 0.0, -0.0, "k"):
+        p = treepress.Partition({key: 1})
+        kept.append(jax.tree.structure(p))
+        (again,) = jax.tree.map(lambda x: x, p)
+        assert type(again) is type(key)
+        assert repr(again) == repr(key)
+    p = treepress.Partition({1: 5})
+    jax.tree.leaves(p)
+    p.clear()
+    p[True] = 3
+    assert next(iter(jax.tree.map(lambda x: x, p))) is True
+
+
+def test_what_is_remembered_of_combinations_is_bounded() -> None:
+    treedef, p = treepress.tree_partition(list(range(50)))
+    items = list(p.items())
+    for i in range(50):
+        assert join(treedef, dict(items[:i]), dict(items[i:])) == list(range(50))
+    assert len(treedef._structure.places) <= 4
+
+
+def test_callable_pytrees_are_predicates() -> None:
+    class M(eqx.Module):
+        w: Any
+
+        def pred(self, x: Any) -> bool:
+            return isinstance(x, int)
+
+    is_int = M(None).pred
+    for filter_ in (M(jnp.ones(2)).pred, M(True).pred, is_int, jtu.Partial(is_int)):
+        assert treepress.tree_partition({"a": 1, "b": "x"}, filter_)[1] == {"['a']": 1}
+
+
+def test_treedef_of_instances_with_more_than_fields_is_pickled() -> None:
+    import copy
+    from typing import Generic, TypeVar
+
+    T = TypeVar("T")
+
+    class G(eqx.Module, Generic[T]):
+        w: T
+
+    globals()["G"] = G
+    G.__qualname__ = "G"
+    for module in (G[int](1), object.__new__(Plain)):  # type: ignore[misc]
+        treedef, _ = treepress.tree_partition(module)
+        assert pickle.loads(pickle.dumps(treedef)) == treedef
+        assert copy.deepcopy(treedef) == treedef
+    del globals()["G"]
+
+
+def test_is_leaf_is_asked_as_jax_asks() -> None:
+    tree = {"a": [1, {"b": Plain(3)}], "c": None}
+    asked: list[list[Any]] = [[], []]
+    jax.tree.leaves(tree, is_leaf=lambda x: asked[0].append(x))  # type: ignore[func-returns-value]
+    treepress.tree_partition(tree, is_leaf=lambda x: bool(asked[1].append(x)))  # type: ignore[func-returns-value]
+    assert state(asked[1]) == state(asked[0])
+    with pytest.raises(TypeError, match="is_leaf returned a int, no bool"):
+        treepress.tree_partition(tree, is_leaf=lambda x: 1)
+
+
+def test_a_class_of_its_own_opinion() -> None:
+    class P:
+        def __init__(self, cls: type) -> None:
+            self.cls = cls
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__class__":
+                return object.__getattribute__(self, "cls")
+            return object.__getattribute__(self, name)
+
+    _, ints, _ = treepress.tree_partition([P(int), P(str), P(int)], int)
+    assert list(ints) == ["[0]", "[2]"]
+
+
+def test_odd_mappings() -> None:
+    class Odd(collections.abc.Mapping):  # type: ignore[type-arg]
+        def __init__(self, length: int) -> None:
+            self.length = length
+
+        def __len__(self) -> int:
+            return self.length
+
+        def __iter__(self) -> Any:
+            return iter(["[0]"])
+
+        def __getitem__(self, key: str) -> Any:
+            raise TypeError("mine")
+
+    treedef, _ = treepress.tree_partition([1])
+    with pytest.raises(TypeError, match="mine"):
+        join(treedef, Odd(1))
+    with pytest.raises(KeyError, match="another length"):
+        join(treedef, Odd(2))
+
+
+def test_recursion_error_of_a_filter_is_its_own() -> None:
+    def endless(x: Any) -> bool:
+        return endless(x)
+
+    with pytest.raises(RecursionError) as caught:
+        treepress.tree_partition([1], endless)
+    assert "nested too deep" not in str(caught.value)
+    assert caught.value.__notes__ == ["treepress: at the root"]
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [Union[int, str], Optional[str], (int, (str, float)), (int, str | bytes)],  # noqa: UP007, UP045
+)
+def test_filters_that_isinstance_takes(filter_: Any) -> None:
+    assert len(treepress.tree_partition(["a", 1.5j], filter_)[1]) == 1
+
+
+def test_parametrised_types_are_refused() -> None:
+    for filter_ in (list[int], dict[str, int]):
+        with pytest.raises(TypeError, match="of which nothing is an instance"):
+            treepress.tree_partition([1], filter_)
+
+
+def test_subclass_of_partition() -> None:
+    class Mine(treepress.Partition):
+        pass
+
+    again = jax.tree.map(lambda x: x + 1, Mine(b=1, a=2))
+    assert type(again) is Mine
+    assert list(again.items()) == [("b", 2), ("a", 3)]
+    weakref.ref(again)

@@ -5,6 +5,8 @@ is made, what Equinox registers for it is caught, and our kernels are held again
 instances of every sort. Should anything differ, treepress leaves Equinox alone.
 """
 
+import copyreg
+import enum
 import functools as ft
 from collections.abc import Callable
 from types import ModuleType
@@ -85,6 +87,10 @@ def know() -> Known | str:
         getdict = getdict_of(eqx.Module)
     except KeyError:
         return "equinox.Module has no __dict__ of its own"
+    if not isinstance(MISSING, enum.Enum):
+        # Equinox compares its sentinel by identity, and a copy of it, as pickle makes one,
+        # is no sentinel any more. A string says: by this name, in the module of its class.
+        copyreg.pickle(type(MISSING), lambda _: "MISSING")
     return Known(MISSING, tuple(WRAPPER_FIELD_NAMES), getdict)
 
 

@@ -94,7 +94,10 @@ def _is_plain_module(cls: type) -> bool:
 
 def one_level(obj: Any) -> tuple[tuple[Any, ...], Any, Any]:
     """The children of a node of any kind, their keys, and a treedef that rebuilds it."""
-    pairs, treedef = jtu.tree_flatten_with_path(obj, is_leaf=lambda x: x is not obj)
+    # A node for JAX at the first question, which is asked of `obj`, and leaves from there on
+    # (not "whatever is not `obj`": a node may contain itself).
+    answers = iter((False,))
+    pairs, treedef = jtu.tree_flatten_with_path(obj, is_leaf=lambda _: next(answers, True))
     keys = []
     for path, _ in pairs:
         (key,) = path
@@ -126,9 +129,11 @@ def order(given: tuple[Any, ...], plain: bool) -> tuple[tuple[Any, ...], Any]:
     if not plain:
         # Paths tell keys by their repr, and the shape must tell what paths tell.
         return keys, tuple([(f"[{key!r}]", str(key)) for key in keys])
-    if len(orders) >= kernels.MOST_ORDERS or len(_keys) >= kernels.MOST_ORDERS:
+    if len(orders) * 16 + sum(map(len, _keys)) + len(keys) > kernels.MOST_KEYS:
         orders.clear()
         _keys.clear()
+    if len(keys) > kernels.MOST_KEYS:
+        return keys, tuple([(f"[{key!r}]", key) for key in keys])
     # Two dicts with the same keys have the same shape, whatever the order of insertion.
     same = _keys.setdefault(keys, kernels.Keys(keys))
     orders[given] = same
@@ -195,7 +200,11 @@ def _type_decides(cls: type, wanted: Any) -> bool:
     if type(wanted).__instancecheck__ not in (_type_instancecheck, _abc_instancecheck):
         return False
     # isinstance believes what an object says of its __class__.
-    return not any("__class__" in vars(base) for base in cls.__mro__[:-1])
+    return not any(
+        "__class__" in vars(base) or "__getattribute__" in vars(base)
+        for base in cls.__mro__
+        if base is not object and base is not eqx.Module
+    )
 
 
 _choosers: Final[dict[tuple[Any, ...], Chooser]] = {}

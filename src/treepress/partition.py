@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import types
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -39,8 +40,9 @@ class Partition(dict[str, Any]):
     Pickling it involves this class, its keys and its values, and nothing of the tree.
 
     `jax.tree.map` over a Partition and a plain dict is an error in JAX, since they are
-    nodes of different types; write `Partition(plain)`, or `dict(partition)`. Two Partitions
-    match if they have the same keys in the same order.
+    nodes of different types; write `Partition(plain)`, or `dict(partition)`. So it is for
+    the masks and labels of optax and for the `in_axes` of `jax.vmap`. Two Partitions match
+    if they have the same keys in the same order.
 
     Arguments:
         as those of `dict`.
@@ -56,10 +58,14 @@ class Partition(dict[str, Any]):
         Partition({'b': 10, 'a': 20})
     """
 
-    __slots__ = ("_names",)
+    __slots__ = ("__weakref__", "_names")
 
     # The keys as JAX saw them last.
     _names: "Names"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _register(cls)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({dict.__repr__(self)})"
@@ -99,18 +105,20 @@ class Names:
         return (names_of, (self.keys,))
 
 
-_names: WeakValueDictionary[tuple[str, ...], Names] = WeakValueDictionary()
-_names_lock = threading.Lock()
+_names: WeakValueDictionary[tuple[Any, ...], Names] = WeakValueDictionary()
+# One that a thread may take twice: a signal handler or a finaliser may flatten too.
+_names_lock = threading.RLock()
 
 
 def names_of(keys: tuple[str, ...]) -> Names:
     """The object that stands for these keys."""
+    # Keys that are equal need not be the same: 1 and True.
+    plain = all(type(key) is str for key in keys)
+    token = keys if plain else (keys, tuple([(type(key), repr(key)) for key in keys]))
+    names = Names(keys)
     # Locked, for there must never be two that are equal.
     with _names_lock:
-        names = _names.get(keys)
-        if names is None:
-            names = _names[keys] = Names(keys)
-        return names
+        return _names.setdefault(token, names)
 
 
 class TreeDef:
@@ -125,7 +133,7 @@ class TreeDef:
         treedef: the same as a `PyTreeDef` of JAX.
     """
 
-    __slots__ = ("_aux", "_shape", "_structure", "_treedef")
+    __slots__ = ("__weakref__", "_aux", "_shape", "_structure", "_treedef")
 
     def __init__(
         self, structure: "Structure", shape: tuple[Any, ...], aux: tuple[Any, ...]
@@ -245,9 +253,12 @@ class Structure:
 
 
 _structures: dict[tuple[Any, ...], Structure] = {}
+# What they weigh together, in paths or so.
+_weight = 0
 
 
 def _structure(shape: tuple[Any, ...], style: tuple[bool, str]) -> Structure:
+    global _weight
     key = (style, shape)
     found = _structures.get(key)
     if found is None:
@@ -255,11 +266,12 @@ def _structure(shape: tuple[Any, ...], style: tuple[bool, str]) -> Structure:
         found = Structure(paths, style, shape)
         if len(found.index) != len(paths):
             raise ValueError(_collision(paths))
-        total = len(paths)
-        for structure in list(_structures.values()):
-            total += len(structure.paths) + 16
-        if total > MOST_PATHS:
+        # Of a deep tree the paths are long.
+        weight = 16 + len(paths) + sum(map(len, paths)) // 64
+        if _weight + weight > MOST_PATHS:
             _structures.clear()
+            _weight = 0
+        _weight += weight
         _structures[key] = found
     return found
 
@@ -310,7 +322,8 @@ def tree_partition(
         ValueError: if two leaves have the same path, if the keys of a dict cannot be
             sorted, or if a tree of bools does not fit.
         TypeError: if a filter is none of the above, or returns no bool.
-        RecursionError: for a tree nested more than 1000 levels deep.
+        RecursionError: for a tree nested more than 1000 levels deep, or, on the Python
+            backend, deeper than Python's own limit allows.
         Whatever a filter raises, with a note of the path at which it did.
 
     Cost: in compiled code some 0.1 µs for each leaf and each node; paths are made once for
@@ -328,7 +341,7 @@ def tree_partition(
 
     The rules are those of Inox (François Rozet), where partitions of this form come from.
     """
-    plan = _plan(filters)
+    plan = _plan(filters, type(tree))
     walk = kernels.Walk(
         plan.chooser.current_entries(),
         plan.chooser.enter,
@@ -353,7 +366,7 @@ def tree_partition(
     parts: list[Any] = [Partition() for _ in range(len(filters) + 1)]
     kernels.split(structure.paths, walk.leaves, owners, parts)
     treedef = TreeDef(structure, shape, tuple(walk.aux))
-    if backend == "python" and not structure.builtin:
+    if backend == "python" and not structure.builtin and is_leaf is None:
         # For the interpreter JAX's own way back is the faster one, and asks for its own.
         treedef._treedef = jax.tree.structure(tree, is_leaf=is_leaf)
     return (treedef, *parts)
@@ -391,9 +404,14 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
             treedef._structure.index, treedef._structure.places, partitions, _BLANK
         )
     except TypeError:
-        leaves = None
+        error = _wrong(treedef, partitions)
+        if error is None:
+            raise
+        raise error from None
     if leaves is None:
-        raise _wrong(treedef, partitions)
+        raise _wrong(treedef, partitions) or Keys(
+            "a mapping has another length than it has keys, or changes while it is read"
+        )
     return treedef._build(leaves)
 
 
@@ -410,8 +428,8 @@ def _as_treedef(treedef: Any) -> TreeDef:
     return _load_treedef(blank, (False, ""))
 
 
-def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception:
-    """The error for partitions that do not make up the tree."""
+def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception | None:
+    """The error for partitions that do not make up the tree, if that is what is wrong."""
     counts: dict[Any, int] = {}
     for number, partition in enumerate(partitions):
         if not isinstance(partition, Mapping):
@@ -420,7 +438,13 @@ def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception:
                 f"{number} is a {type(partition).__name__}"
             )
         for key in partition:
-            counts[key] = counts.get(key, 0) + 1
+            try:
+                counts[key] = counts.get(key, 0) + 1
+            except TypeError:
+                return TypeError(
+                    f"the partition number {number} has a {type(key).__name__} for a key; "
+                    f"keys are paths, which are strings"
+                )
     known = treedef._structure.index
     missing = [path for path in known if path not in counts]
     unknown = [key for key in counts if key not in known]
@@ -435,7 +459,7 @@ def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception:
             sentences.append(f"the path closest to {unknown[0]!r} is {close[0]!r}")
     if twice:
         sentences.append(f"given more than once: {_listed(twice)}")
-    return Keys("; ".join(sentences))
+    return Keys("; ".join(sentences)) if sentences else None
 
 
 class Keys(KeyError):
@@ -456,7 +480,7 @@ class Plan:
 
     __slots__ = ("chooser", "prefixes", "tests")
 
-    def __init__(self, filters: tuple[Any, ...]) -> None:
+    def __init__(self, filters: tuple[Any, ...], root: type) -> None:
         by_type: list[Any] = []
         self.tests: tuple[Any, ...] = ()
         self.prefixes: dict[int, Any] = {}
@@ -465,7 +489,7 @@ class Plan:
             if types_ is not None:
                 by_type.append(types_)
                 self.tests += (functools.partial(_is_instance, types_),)
-            elif _is_prefix(filter_, number):
+            elif _is_prefix(filter_, number, root):
                 by_type.append(())
                 self.tests += (_never,)
                 self.prefixes[number] = filter_
@@ -479,6 +503,8 @@ class Plan:
         """What a predicate returned, other than True and False."""
         if isinstance(result, (bool, np.bool_)):
             return bool(result)
+        if number < 0:
+            raise TypeError(f"is_leaf returned a {type(result).__name__}, no bool")
         raise TypeError(
             f"the filter number {number} returned a {type(result).__name__}, no bool. A "
             f"filter says of a node, which may be an array, whether it belongs; compare "
@@ -496,38 +522,57 @@ def _never(obj: Any) -> bool:
 
 def _types(filter_: Any) -> tuple[type, ...] | None:
     """The types that a filter consists of, if it is one of types."""
+    if isinstance(filter_, types.GenericAlias):
+        return None
     if isinstance(filter_, type):
         return (filter_,)
-    if type(filter_) is tuple and filter_ and all(isinstance(t, type) for t in filter_):
-        return filter_
-    if isinstance(filter_, types.UnionType):
-        return _types(filter_.__args__)
+    parts: Any = ()
+    if type(filter_) is tuple:
+        parts = filter_
+    elif isinstance(filter_, types.UnionType) or typing.get_origin(filter_) is typing.Union:
+        parts = typing.get_args(filter_)
+    found: tuple[type, ...] = ()
+    for part in parts:
+        inner = _types(part)
+        if inner is None:
+            return None
+        found += inner
     # By far the most common predicate, and one that a type decides.
     if filter_ is eqx.is_array:
         return (jax.Array,)
-    return None
+    return found or None
 
 
-def _is_prefix(filter_: Any, number: int) -> bool:
+def _is_prefix(filter_: Any, number: int, root: type) -> bool:
     """Whether a filter that is none of types is a tree of bools; if not, it is callable."""
     if isinstance(filter_, (bool, np.bool_)):
         return True
-    node = is_node(type(filter_)) or hasattr(filter_, "_fields")
-    if node:
+    given = type(filter_).__name__
+    if typing.get_origin(filter_) is not None:
+        raise TypeError(
+            f"the filter number {number} is {filter_}, of which nothing is an instance; "
+            f"give {typing.get_origin(filter_)} or a predicate"
+        )
+    if is_node(type(filter_)) or hasattr(filter_, "_fields"):
         leaves = jtu.tree_flatten_with_path(filter_)[0]
-        wrong = [(path, leaf) for path, leaf in leaves if not _is_flag(leaf)]
-        if not wrong:
-            return True
-        if not callable(filter_):
-            path, leaf = wrong[0]
-            raise TypeError(
-                f"the filter number {number} is a tree, and at {jtu.keystr(path)!r} it has "
-                f"a {type(leaf).__name__}; its leaves must be bools or predicates"
+        if callable(filter_):
+            # A predicate with a state, unless it is the like of the tree with bools in it.
+            return (
+                type(filter_) is root
+                and bool(leaves)
+                and all(isinstance(leaf, (bool, np.bool_)) for _, leaf in leaves)
             )
+        for path, leaf in leaves:
+            if not _is_flag(leaf):
+                raise TypeError(
+                    f"the filter number {number} is a tree, and at {jtu.keystr(path)!r} it "
+                    f"has a {type(leaf).__name__}; its leaves must be bools or predicates"
+                )
+        return True
     if not callable(filter_):
         raise TypeError(
-            f"the filter number {number} is a {type(filter_).__name__}; give a type, a tuple "
-            f"of types, a predicate, or a tree of bools"
+            f"the filter number {number} is a {given}; give a type, a tuple of types, a "
+            f"predicate, or a tree of bools"
         )
     return False
 
@@ -540,13 +585,13 @@ _plans: Final[dict[tuple[Any, ...], Plan]] = {}
 _MOST_PLANS: Final = 64
 
 
-def _plan(filters: tuple[Any, ...]) -> Plan:
+def _plan(filters: tuple[Any, ...], root: type) -> Plan:
     try:
         found = _plans.get(filters)
     except TypeError:  # unhashable
-        return Plan(filters)
+        return Plan(filters, root)
     if found is None:
-        found = Plan(filters)
+        found = Plan(filters, root)
         # Types may be kept; a predicate might hold on to anything.
         if not found.prefixes and None not in found.chooser.filters:
             if len(_plans) >= _MOST_PLANS:
@@ -583,11 +628,15 @@ def _with_prefixes(
                 if isinstance(flag, (bool, np.bool_)):
                     claim, holds = (len(path), number), bool(flag)
                 else:
-                    result = flag(leaf)
-                    claim = (walk.depths[i], number)
-                    holds = result is True or (
-                        result is not False and Plan.as_bool(result, number)
-                    )
+                    try:
+                        result = flag(leaf)
+                        if result is not True and result is not False:
+                            result = Plan.as_bool(result, number)
+                    except Exception as error:
+                        note = f"at number {i} of the leaves, with the filter {number}"
+                        error.add_note(f"treepress: {note}")
+                        raise
+                    claim, holds = (walk.depths[i], number), result
                 if holds:
                     claims[i] = min(claims[i], claim)
                 i += 1
@@ -598,7 +647,7 @@ def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
     """Add to an error where in the tree it came up."""
     shape = (*walk.shape, walk.run) if walk.run else tuple(walk.shape)
     path = kernels.paths(shape, *style)[-1]
-    if isinstance(error, RecursionError):
+    if isinstance(error, RecursionError) and _is_ours(error):
         raise RecursionError(
             f"the tree is nested too deep (more than {MOST_LEVELS} levels, or than Python's "
             f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part "
@@ -608,12 +657,32 @@ def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
     error.add_note(f"treepress: {where}")
 
 
+def _is_ours(error: RecursionError) -> bool:
+    """Whether the walk went too deep, and not a filter."""
+    if not error.args:
+        return True
+    # On the Python backend the interpreter's own limit is met first, by whatever is called
+    # from far down in the walk.
+    walking = 0
+    frame = error.__traceback__
+    while frame is not None:
+        walking += frame.tb_frame.f_code.co_name in ("visit", "visit_all", "visit_dict")
+        frame = frame.tb_next
+    return walking > 100
+
+
 def _flatten_with_keys(partition: Partition) -> tuple[Any, Any]:
     leaves, names = _flatten(partition)
     return tuple([(jtu.DictKey(key), leaf) for key, leaf in zip(names.keys, leaves)]), names
 
 
 _flatten = kernels.PartitionFlatten(names_of)
-jtu.register_pytree_with_keys(
-    Partition, _flatten_with_keys, kernels.PartitionUnflatten(Partition), _flatten
-)
+
+
+def _register(cls: type) -> None:
+    jtu.register_pytree_with_keys(
+        cls, _flatten_with_keys, kernels.PartitionUnflatten(cls), _flatten
+    )
+
+
+_register(Partition)

@@ -9,7 +9,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 # Through a loader, which keeps the bytecode.
-_loader = SourceFileLoader(__name__, str(Path(__file__).parent.parent / "kernels" / "tree.py"))
+_loader = SourceFileLoader(
+    __name__, str(Path(__file__).parent.parent / "kernels" / "tree.py")
+)
 _code = _loader.get_code(__name__)
 assert _code is not None
 exec(_code)

@@ -28,8 +28,8 @@ CUSTOM: Final = 7
 NOBODY: Final = -1
 ASK: Final = -2
 
-# Bound on what is remembered about dicts; dicts beyond it are sorted each time.
-MOST_ORDERS: Final = 4096
+# Bound on the keys of dicts that are remembered, all dicts together.
+MOST_KEYS: Final = 1 << 16
 
 
 class Kind:
@@ -123,7 +123,13 @@ class Walk:
                 owner = self.ask(obj)
             self.decided_at = depth
         code = entry.code
-        if code == LEAF or (self.is_leaf is not None and self.is_leaf(obj)):
+        stop = code == LEAF
+        if self.is_leaf is not None:
+            # Of leaves too, as JAX does.
+            answer = self.is_leaf(obj)
+            if answer is not False and self.as_bool(answer, -1):
+                stop = True
+        if stop:
             self.leaves.append(obj)
             self.owners.append(owner)
             self.run += 1
@@ -466,6 +472,8 @@ def gather(
                 if place is None:
                     return None
                 places.append(place)
+            if len(known) >= 4:
+                known.clear()
             known[len(keys)] = (keys, places)
         for i, value in zip(places, values):
             at: int = i
@@ -488,7 +496,16 @@ class PartitionFlatten:
         keys = tuple(partition)
         try:
             names = partition._names
-            if keys == names.keys:
+            known: tuple[Any, ...] = names.keys
+            same = len(keys) == len(known)
+            for key, other in zip(keys, known):
+                # A key may be equal to another and not the same: 1 and True.
+                if key is not other and (
+                    type(key) is not str or type(other) is not str or key != other
+                ):
+                    same = False
+                    break
+            if same:
                 return partition.values(), names
         except AttributeError:
             pass
