@@ -32,6 +32,10 @@ OUR_DATACLASS: Final = "our dataclass"
 FLAX: Final = "flax.struct"
 RAW: Final = "raw arrays"
 OWN: Final = "own procedures"
+INOX: Final = "Inox"
+FLATTEN: Final = "jax.tree.flatten"
+SPLIT: Final = "flatten, split"
+FILTERS: Final = "filters alone"
 
 LEGEND: Final = {
     EQUINOX: "equinox.Module",
@@ -46,6 +50,9 @@ LEGEND: Final = {
     FLAX: "flax.struct.dataclass",
     RAW: "the arrays alone",
     OWN: "treepress.Module with _eqx_tree_* written for it by hand",
+    INOX: "inox.tree.partition, inox.tree.combine",
+    SPLIT: "jax.tree.flatten, then tree_partition of the flat list of leaves",
+    FILTERS: "each node shown to the predicates, until one holds, in a loop",
 }
 
 # Makes a node of as many arrays as the class has fields, and a unit.

@@ -12,6 +12,7 @@ import numpy as np
 from cases import (
     BY_HAND,
     EQUINOX,
+    INOX,
     JAX_DATACLASS,
     OURS,
     OWN,
@@ -30,7 +31,7 @@ from cases import (
     our_functions,
     quantities,
 )
-from timing import Call, call, interleave
+from timing import LEAST_ROUNDS, Call, call, interleave
 
 import treepress
 
@@ -47,15 +48,21 @@ class Effort(NamedTuple):
     # None for everybody.
     peers: Collection[str] | None = None
 
-    def measure(self, calls: Calls, each: float) -> Figures:
-        """The times of all calls, after `each` seconds for every one."""
+    def measure(self, calls: Calls, each: float, rounds: int | None = None) -> Figures:
+        """The times of all calls, after `each` seconds for every one.
+
+        Where calls take so long that even the fewest rounds of a quick run are too many,
+        `rounds` says how many these are in a full run.
+        """
         kept = [
             (case, peer, c)
             for case, row in calls.items()
             for peer, c in row.items()
             if self.peers is None or peer in self.peers
         ]
-        times = interleave([c for _, _, c in kept], self.scale * each * len(kept))
+        least = LEAST_ROUNDS if rounds is None else max(1, round(self.scale * rounds))
+        seconds = self.scale * each * len(kept)
+        times = interleave([c for _, _, c in kept], seconds, least)
         figures: Figures = {}
         for (case, peer, _), taken in zip(kept, times, strict=True):
             figures.setdefault(case, {})[peer] = taken
@@ -63,7 +70,7 @@ class Effort(NamedTuple):
 
 
 # Measured again with the Python backend, in a process of its own.
-PYTHON_PEERS: Final = frozenset([EQUINOX, OURS, RAW, TUPLE])
+PYTHON_PEERS: Final = frozenset([EQUINOX, OURS, RAW, TUPLE, INOX])
 
 FIELDS: Final = (1, 3, 8, 32)
 NODES: Final = 1000

@@ -1,12 +1,18 @@
-"""The plot: overhead per node by the number of fields and the number of nodes."""
+"""The plot: overhead per node by the number of fields and the number of nodes.
+
+Beside it, what it takes to partition and combine a tree by the number of its leaves.
+"""
 
 import importlib
 from pathlib import Path
 from typing import Any, Final
 
-from cases import BY_HAND, EQUINOX, OURS, TUPLE, C
+from cases import BY_HAND, EQUINOX, INOX, OURS, TUPLE, C
 from measure import Figures
 from report import PYTHON, Results, beside
+
+# Peer, then the points of its line.
+Lines = dict[str, list[tuple[int, float]]]
 
 # Told apart without colour too.
 _LINES: Final = (
@@ -15,6 +21,7 @@ _LINES: Final = (
     (BY_HAND, "coded by hand", "C1", "s-"),
     (OURS, "treepress, compiled", "C0", "o-"),
     (C, "C reference", "black", "x:"),
+    (INOX, "Inox", "C2", "d-"),
 )
 
 
@@ -27,36 +34,71 @@ def draw(results: Results, python: Results, title: str, path: Path) -> str:
     except ImportError as error:
         return str(error)
     figure, axes = pyplot.subplots(
-        1, 2, figsize=(10, 4.2), sharey=True, layout="constrained"
+        1, 3, figsize=(15, 4.2), layout="constrained", width_ratios=(1, 1, 1.2)
     )
+    axes[1].sharey(axes[0])
     panels = (
         ("fields", "arrays in a node (and a unit); 100 nodes"),
         ("nodes", "nodes of 3 arrays and a unit"),
     )
-    for ax, (sweep, label) in zip(axes, panels, strict=True):
-        lines = _overheads(beside(results[sweep], python.get(sweep, {})), sweep)
-        for peer, name, colour, style in _LINES:
-            points = lines.get(peer)
-            if points:
-                ax.plot(*zip(*points, strict=True), style, color=colour, label=name)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        sizes = list(results[sweep])
-        ax.set_xticks([int(size) for size in sizes], sizes)
-        ax.set_xticks([], minor=True)
-        ax.set_xlabel(label)
-        ax.grid(alpha=0.3, which="both")
+    for ax, (sweep, label) in zip(axes, panels, strict=False):
+        figures = beside(results[sweep], python.get(sweep, {}))
+        _draw_lines(ax, _overheads(figures, sweep))
+        _scale(ax, list(results[sweep]), label)
     axes[0].set_ylabel("µs a node over a tuple,\nflattened and unflattened by JAX")
     axes[0].legend()
+    leaves = beside(results["leaves"], python.get("leaves", {}))
+    lines = _totals(leaves)
+    # A line of this slope has a cost in proportion to the leaves.
+    guide = _proportional(lines[OURS], 0.3)
+    axes[2].plot(*guide, ":", color="grey", label="in proportion")
+    _draw_lines(axes[2], lines)
+    _scale(axes[2], list(leaves), "leaves of nested dicts, half of them arrays")
+    axes[2].set_ylabel("ms, partitioned and combined")
+    axes[2].legend()
     figure.suptitle(title, fontsize="medium")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
     return ""
 
 
-def _overheads(figures: Figures, by: str) -> dict[str, list[tuple[int, float]]]:
-    """Peer, then the points of its line: what it takes over a tuple, in µs a node."""
-    lines: dict[str, list[tuple[int, float]]] = {}
+def _draw_lines(ax: Any, lines: Lines) -> None:
+    for peer, name, colour, style in _LINES:
+        points = lines.get(peer)
+        if points:
+            ax.plot(*zip(*points, strict=True), style, color=colour, label=name)
+
+
+def _scale(ax: Any, sizes: list[str], label: str) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xticks([int(size) for size in sizes], [f"{int(size):,}" for size in sizes])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel(label)
+    ax.grid(alpha=0.3, which="both")
+
+
+def _totals(figures: Figures) -> Lines:
+    """What it takes in all, in ms."""
+    lines: Lines = {}
+    for size, times in figures.items():
+        for peer, seconds in times.items():
+            lines.setdefault(peer, []).append((int(size), 1e3 * seconds))
+    return lines
+
+
+def _proportional(
+    points: list[tuple[int, float]], share: float
+) -> tuple[list[int], list[float]]:
+    """A line through `share` of the last point and the origin."""
+    size, last = points[-1]
+    sizes = [at for at, _ in points]
+    return sizes, [share * last * at / size for at in sizes]
+
+
+def _overheads(figures: Figures, by: str) -> Lines:
+    """What it takes over a tuple, in µs a node."""
+    lines: Lines = {}
     for size, times in figures.items():
         nodes = int(size) if by == "nodes" else 100
         for peer, seconds in times.items():

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import measure
-from cases import BY_HAND, EQUINOX, OURS, RAW, C
+import partition
+from cases import BY_HAND, EQUINOX, INOX, OURS, RAW, SPLIT, TUPLE, C
 from measure import FIELDS, TEN, TEN_UNXT, Calls, Effort, Figures
 
 # Table, then case, then peer, then seconds.
@@ -18,9 +19,15 @@ class Table(NamedTuple):
     calls: Callable[[], Calls]
     # How many seconds each call gets in a full run.
     each: float = 0.5
+    # See `Effort.measure`.
+    rounds: int | None = None
+    # Peers so slow that they are not measured again beside the Python backend.
+    once: frozenset[str] = frozenset()
 
     def measure(self, effort: Effort) -> Figures:
-        return effort.measure(self.calls(), self.each)
+        if effort.peers is not None:
+            effort = effort._replace(peers=frozenset(effort.peers) - self.once)
+        return effort.measure(self.calls(), self.each, self.rounds)
 
 
 TABLES: Final = (
@@ -49,6 +56,29 @@ TABLES: Final = (
         measure.unxt_workloads,
         1.0,
     ),
+    Table("partition", "Partition and combine", "µs", partition.partitions, 0.35),
+    Table(
+        "static",
+        "Partition and combine, very many static leaves",
+        "ms",
+        partition.static,
+        1.0,
+        rounds=3,
+        once=frozenset([INOX]),
+    ),
+    Table(
+        "calls",
+        "A jitted call on the arrays of the two examples",
+        "µs",
+        partition.jitted,
+        0.7,
+    ),
+    Table(
+        "walk",
+        "Whole trees taken apart: by JAX, by JAX and then split, by our walk",
+        "µs",
+        partition.walks,
+    ),
 )
 
 SWEEPS: Final = (
@@ -66,6 +96,8 @@ class Bar(NamedTuple):
     within: how many times as slow as `against`, at most.
     removed: the share of the overhead of `against` over raw arrays that is gone.
     seconds: how long, at most.
+
+    `of` is the case of which the time of `against` is, if not the same.
     """
 
     table: str
@@ -74,13 +106,15 @@ class Bar(NamedTuple):
     kind: Literal["faster", "within", "removed", "seconds"]
     least: float
     aim: float | None = None
+    of: str = ""
 
     def value(self, figures: Figures) -> float | None:
         """What was measured, None if it was not."""
         times = figures.get(self.case, {})
-        if OURS not in times or self.against not in times:
+        others = figures.get(self.of or self.case, {})
+        if OURS not in times or self.against not in others:
             return None
-        ours, theirs = times[OURS], times[self.against]
+        ours, theirs = times[OURS], others[self.against]
         if self.kind == "faster":
             return theirs / ours
         if self.kind == "within":
@@ -93,7 +127,7 @@ class Bar(NamedTuple):
         # As precise as it is printed, and no finer than the measurement.
         if self.kind in ("faster", "removed"):
             return round(value, 2) >= asked
-        return round(value, 2) <= asked
+        return round(value, _digits(asked)) <= asked
 
     def verdict(self, value: float) -> str:
         if not self.met(value, self.least):
@@ -109,7 +143,12 @@ class Bar(NamedTuple):
             return f"{value:.0%}"
         if self.kind == "seconds":
             return f"{value * 1e3:.1f} ms"
-        return f"{value:.2f}x"
+        return f"{value:.{_digits(value)}f}x"
+
+
+def _digits(ratio: float) -> int:
+    """How many digits after the point it is printed with."""
+    return 2 if ratio >= 0.1 else 4
 
 
 # treepress with the Python backend, as a peer.
@@ -122,6 +161,27 @@ _VALUES: Final = {
     "removed": "removed of {peer}'s overhead",
     "seconds": "on top of {peer}",
 }
+
+
+def _partition_bars(
+    case: str,
+    equinox: tuple[float, ...] | None,
+    inox: tuple[float, ...],
+    aims: tuple[float, ...],
+    table: str = "partition",
+    of: str = "",
+) -> list[Bar]:
+    """What is asked of partition and combine; the aims, against Equinox if it offers it."""
+    bars = []
+    for what, i in (("partition", 0), ("combine", 1)):
+        for against, least in ((EQUINOX, equinox), (INOX, inox)):
+            if least is not None and i < len(least):
+                aim = None if against == INOX and equinox is not None else aims[i]
+                source = of and f"{what}, {of}"
+                name = f"{what}, {case}"
+                bars.append(Bar(table, name, against, "faster", least[i], aim, source))
+    return bars
+
 
 BARS: Final = (
     Bar("direct", "flatten, 3 fields", EQUINOX, "faster", 4.2, 5),
@@ -147,15 +207,41 @@ BARS: Final = (
     Bar("jit", TEN, EQUINOX, "removed", 0.80, 0.95),
     Bar("unxt", TEN_UNXT, EQUINOX, "removed", 0.80, 0.95),
     Bar("import", "import", EQUINOX, "seconds", 0.030),
+    *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10)),
+    # The same, against the model as one has it without treepress.
+    *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10), of=partition.PLAIN),
+    *_partition_bars(partition.PLAIN, (7, 3), (6, 5), (12, 5)),
+    *_partition_bars(partition.MANY, (8, 3), (11, 5), (25, 8)),
+    *_partition_bars(partition.NESTED, (6, 5), (70, 100), (15, 8)),
+    # One figure is asked of both ways,
+    *_partition_bars(partition.STATIC, (5, 5), (40, 40), (10, 10), table="static"),
+    *_partition_bars(partition.LAYERS, None, (20, 20), (40, 40)),
+    # or of the way there alone.
+    *_partition_bars(partition.PREDICATES, None, (10,), (30,)),
+    *(
+        Bar("calls", f"jitted call, {case}", against, "within", least)
+        for case, of_equinox in ((partition.NESTED, 0.55), (partition.STATIC, 0.002))
+        for against, least in ((EQUINOX, of_equinox), (INOX, 1.0), (TUPLE, 1.05))
+    ),
+    *(Bar("walk", case, SPLIT, "faster", 1.0) for case in partition.WALKS),
 )
 
 
 def fallback_bars(results: Results) -> list[Bar]:
-    """What is asked of the Python backend: never slower, and faster on flatten."""
+    """What is asked of the Python backend: never slower, and faster on flatten.
+
+    `results` has all who are measured at all.
+    """
     return [
         Bar(table, case, EQUINOX, "faster", 1.5 if _flattens(case) else 1.0, 2.0)
         for table in ("direct", "jax", "jit")
         for case in results.get(table, {})
+    ] + [
+        Bar(table, case, against, "faster", 1.0)
+        for table in ("partition", "static", "calls")
+        for case, times in results.get(table, {}).items()
+        for against in (EQUINOX, INOX)
+        if against in times
     ]
 
 
@@ -163,26 +249,34 @@ def _flattens(case: str) -> bool:
     return case.startswith(("flatten,", "jax.tree.flatten"))
 
 
-def fallback_figures(results: Results, table: str) -> Figures:
-    """As measured, but that of a jitted call only the overhead over raw arrays counts."""
-    return {
-        case: {peer: taken - times.get(RAW, 0.0) for peer, taken in times.items()}
-        for case, times in results.get(table, {}).items()
-    }
+def fallback_figures(results: Results, python: Results, table: str) -> Figures:
+    """As measured, but that of a jitted call only the overhead over raw arrays counts.
+
+    Who was too slow to be measured twice is taken over, scaled by what Equinox took.
+    """
+    figures: Figures = {}
+    for case, times in python.get(table, {}).items():
+        figures[case] = {p: taken - times.get(RAW, 0.0) for p, taken in times.items()}
+        once = results.get(table, {}).get(case, {})
+        if INOX in once and INOX not in times:
+            figures[case][INOX] = once[INOX] * times[EQUINOX] / once[EQUINOX]
+    return figures
 
 
 def beside(figures: Figures, python: Figures) -> Figures:
     """The figures with those of the Python backend among the peers.
 
     They come from another process, which may have had a slower machine: so they are
-    scaled by what Equinox took in both.
+    scaled by what Equinox took in both, or Inox where Equinox does not offer it.
     """
     joined: Figures = {}
     for case, times in figures.items():
         joined[case] = dict(times)
-        other = python.get(case)
-        if other is not None:
-            joined[case][PYTHON] = other[OURS] * times[EQUINOX] / other[EQUINOX]
+        other = python.get(case, {})
+        for peer in (EQUINOX, INOX):
+            if peer in times and peer in other:
+                joined[case][PYTHON] = other[OURS] * times[peer] / other[peer]
+                break
     return joined
 
 
@@ -233,7 +327,7 @@ def bars_text(bars: Iterable[Bar], figures: Mapping[str, Figures]) -> str:
         rows.append(
             [
                 bar.case,
-                _VALUES[bar.kind].format(peer=bar.against),
+                _VALUES[bar.kind].format(peer=bar.against + (", plain" if bar.of else "")),
                 bar.show(value) or "-",
                 bar.show(bar.least),
                 bar.show(bar.aim) or "-",
@@ -244,7 +338,7 @@ def bars_text(bars: Iterable[Bar], figures: Mapping[str, Figures]) -> str:
 
 
 def markdown(results: Results, python: Results, about: str, command: str) -> str:
-    """A short table for the README."""
+    """The short tables for the README."""
     rows = (
         ("`jax.tree.flatten`, 1,000 Modules", "jax", "jax.tree.flatten"),
         ("`jax.tree.unflatten`", "jax", "jax.tree.unflatten"),
@@ -265,12 +359,59 @@ def markdown(results: Results, python: Results, about: str, command: str) -> str
         cells = [_micro(times.get(peer)) for peer in (EQUINOX, BY_HAND, OURS)]
         cells += [_gain(times), _gain(fallback)]
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", *_partitions(results, python)]
     lines += ["", f"{about}. `{command}` prints it again."]
     return "\n".join(lines)
 
 
+def _partitions(results: Results, python: Results) -> list[str]:
+    rows = (
+        ("`eqx.nn.MLP`, accelerated", "partition", partition.ACCELERATED),
+        ("`eqx.nn.MLP` as it is", "partition", partition.PLAIN),
+        ("21 such in a list", "partition", partition.MANY),
+        ("100 nested dicts", "partition", partition.NESTED),
+        ("1 array, 100,000 other leaves", "static", partition.STATIC),
+        ("two types, 50 layers", "partition", partition.LAYERS),
+        ("three predicates, 1,000 leaves", "partition", partition.PREDICATES),
+        ("jitted call, 100 arrays of nested dicts", "calls", partition.NESTED),
+        ("jitted call, 1 array of 100,001 leaves", "calls", partition.STATIC),
+    )
+    lines = [
+        "| partition / combine | Equinox | Inox | treepress | gain | without a compiler |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for title, table, name in rows:
+        kinds = ("jitted call",) if table == "calls" else ("partition", "combine")
+        cases = [f"{kind}, {name}" for kind in kinds]
+        ours = [results.get(table, {}).get(case) for case in cases]
+        if None in ours:
+            continue
+        times = [row for row in ours if row is not None]
+        joined = beside(results[table], python.get(table, {}))
+        with_python = [
+            {**row, OURS: joined[c][PYTHON]}
+            for row, c in zip(times, cases)
+            if PYTHON in joined[c]
+        ]
+        cells = [
+            _joined([_micro(row.get(peer)) for row in times])
+            for peer in (EQUINOX, INOX, OURS)
+        ]
+        cells += [_joined(list(map(_gain, times))), _joined(list(map(_gain, with_python)))]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+def _joined(cells: list[str]) -> str:
+    return " / ".join(cells).replace(" µs /", " /") if any(cells) else ""
+
+
 def _gain(times: Mapping[str, float] | None) -> str:
-    return f"{times[EQUINOX] / times[OURS]:.1f}x" if times else ""
+    if not times:
+        return ""
+    # Of two that are slower, the faster.
+    other = min([times[peer] for peer in (EQUINOX, INOX) if peer in times], default=0.0)
+    return f"{other / times[OURS]:.1f}x" if other else ""
 
 
 def _micro(seconds: float | None) -> str:

@@ -21,6 +21,7 @@ import jax
 import report
 from cases import LEGEND, REFERENCE
 from measure import PYTHON_PEERS, Effort, Figures, imports
+from partition import by_leaves
 from plot import draw
 from report import BARS, SWEEPS, TABLES
 
@@ -29,7 +30,7 @@ from treepress._backend import why_python
 
 _HERE: Final = Path(__file__).resolve().parent
 _COMMAND: Final = "python benchmarks/run.py --markdown"
-_PACKAGES: Final = ("jax", "jaxlib", "equinox", "treepress", "flax", "unxt", "quax")
+_PACKAGES: Final = ("jax", "jaxlib", "equinox", "treepress", "flax", "unxt", "quax", "inox")
 _QUICK: Final = 0.1
 
 
@@ -66,9 +67,11 @@ def main() -> None:
     results["import"] = imports(Effort(scale))
     print(f"\n{report.times_text('Import', 'ms', results['import'])}", flush=True)
     _show_bars("import", results)
-    _print_fallback(python if treepress.backend == "compiled" else results)
+    _print_fallback(results, python if treepress.backend == "compiled" else results)
     for table in SWEEPS:
         results[table.name] = table.measure(Effort(scale))
+    results["leaves"] = by_leaves(Effort(scale))
+    _print_leaves(results["leaves"], python.get("leaves", {}))
     _write(arguments.out, versions, results, python)
     if arguments.markdown:
         names = ("Python", "jax", "equinox")
@@ -80,7 +83,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="under a minute, and less sure"
+        "--quick", action="store_true", help="a minute or so, and less sure"
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the README's table too"
@@ -132,6 +135,7 @@ def _with_python_backend(arguments: argparse.Namespace) -> dict[str, Figures]:
 
 def _only_figures(path: Path, effort: Effort) -> None:
     results = {table.name: table.measure(effort) for table in (*TABLES, *SWEEPS)}
+    results["leaves"] = by_leaves(effort)
     path.write_text(json.dumps(results))
 
 
@@ -141,11 +145,20 @@ def _show_bars(name: str, results: dict[str, Figures]) -> None:
         print(f"\n{report.bars_text(bars, results)}", flush=True)
 
 
-def _print_fallback(results: dict[str, Figures]) -> None:
+def _print_fallback(results: dict[str, Figures], python: dict[str, Figures]) -> None:
     bars = report.fallback_bars(results)
-    figures = {name: report.fallback_figures(results, name) for name in results}
+    figures = {name: report.fallback_figures(results, python, name) for name in results}
     print("\nThe Python backend, against Equinox (of jitted calls, the overhead alone)")
     print(report.bars_text(bars, figures), flush=True)
+
+
+def _print_leaves(figures: Figures, python: Figures) -> None:
+    each = {
+        size: {peer: taken / int(size) for peer, taken in times.items()}
+        for size, times in report.beside(figures, python).items()
+    }
+    title = "Partition and combine, by the number of leaves: for each leaf"
+    print(f"\n{report.times_text(title, 'ns', each)}", flush=True)
 
 
 def _versions() -> dict[str, str]:

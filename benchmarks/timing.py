@@ -28,25 +28,30 @@ def call(function: Callable[..., Any], *arguments: Any) -> Call:
     return Call(function, arguments)
 
 
-def interleave(calls: Sequence[Call], seconds: float) -> list[float]:
+def interleave(
+    calls: Sequence[Call], seconds: float, least: int = LEAST_ROUNDS
+) -> list[float]:
     """The time that each call takes, in seconds, by measuring for `seconds` in all.
+
+    There are at least `least` rounds, however long they take.
 
     What the loop itself takes is measured as one of the candidates, and taken off. The
     garbage collector is off meanwhile, as `timeit` has it.
     """
     timers = [*map(_timer, calls), timeit.Timer("pass")]
-    numbers = list(map(_number, timers))
-    best = [float("inf")] * len(timers)
+    batches = [*map(_number, timers)]
+    best = [taken for _, taken in batches]
     order = list(range(len(timers)))
     # The order changes, since a call may leave the caches worse for the next. It is the
     # same in each run.
     shuffle = random.Random(0).shuffle
     end = perf_counter() + seconds
     rounds = 0
-    while rounds < LEAST_ROUNDS or perf_counter() < end:
+    while rounds < least or perf_counter() < end:
         shuffle(order)
         for i in order:
-            best[i] = min(best[i], timers[i].timeit(numbers[i]) / numbers[i])
+            number, _ = batches[i]
+            best[i] = min(best[i], timers[i].timeit(number) / number)
         rounds += 1
     *times, loop = best
     return [taken - loop for taken in times]
@@ -62,9 +67,9 @@ def _timer(c: Call) -> timeit.Timer:
     )
 
 
-def _number(timer: timeit.Timer) -> int:
-    """How many calls make a batch."""
+def _number(timer: timeit.Timer) -> tuple[int, float]:
+    """How many calls make a batch, and what each took in the first that was one."""
     number = 1
     while (taken := timer.timeit(number)) < BATCH:
         number = max(number + 1, int(number * min(10.0, 1.2 * BATCH / max(taken, 1e-7))))
-    return number
+    return number, taken / number
