@@ -200,6 +200,7 @@ class ModuleUnflatten:
         self.cls: Final = cls
         self.dynamic: Final = dynamic
         self.slots: Final[Names] = (None, *static)
+        self.single: Final[Any] = static[0] if len(static) == 1 else None
         self.wrappers: Final = wrappers
         self.missing: Final = missing
         self.getdict: Final = getdict
@@ -222,12 +223,16 @@ class ModuleUnflatten:
             for name, child in zip(self.dynamic, data):
                 if child is not missing:
                     object.__setattr__(obj, name, child)
+            if meta[0] is not missing:
+                self.wrap(obj, meta[0])
+            if self.single is not None:
+                # The most common case, without a loop.
+                if meta[1] is not missing:
+                    object.__setattr__(obj, self.single, meta[1])
+                return obj
             for name, value in zip(self.slots, meta):
-                if value is not missing:
-                    if name is None:
-                        self.wrap(obj, value)
-                    else:
-                        object.__setattr__(obj, name, value)
+                if name is not None and value is not missing:
+                    object.__setattr__(obj, name, value)
             return obj
         raise AssertionError("blanks never ends")
 
