@@ -58,9 +58,10 @@ class Partition(dict[str, Any]):
         Partition({'b': 10, 'a': 20})
     """
 
-    __slots__ = ("__weakref__", "_names")
+    __slots__ = ("__weakref__", "_names", "_seen")
 
-    # The keys as JAX saw them last.
+    # The keys as JAX saw them last, and what stands for them.
+    _seen: tuple[str, ...]
     _names: "Names"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -490,27 +490,26 @@ class PartitionFlatten:
         self.intern: Final = intern
 
     def __call__(self, partition: Any) -> tuple[object, object]:
-        # Made anew each time and compared, since a dict can be edited without its class
-        # being told. The leaves are handed out as they are in the dict: JAX iterates over
-        # them once.
-        keys = tuple(partition)
+        # The keys are looked at each time, since a dict can be edited without its class
+        # being told. By identity: a key may be equal to another and not the same, as 1 and
+        # True. The leaves are handed out as they are in the dict: JAX iterates over them
+        # once.
         try:
-            names = partition._names
-            known: tuple[Any, ...] = names.keys
-            same = len(keys) == len(known)
-            for key, other in zip(keys, known):
-                # A key may be equal to another and not the same: 1 and True.
-                if key is not other and (
-                    type(key) is not str or type(other) is not str or key != other
-                ):
-                    same = False
-                    break
-            if same:
-                return partition.values(), names
+            known: tuple[Any, ...] = partition._seen
+            if len(known) == len(partition):
+                i = 0
+                for key in partition:
+                    if key is not known[i]:
+                        break
+                    i += 1
+                if i == len(known):
+                    return partition.values(), partition._names
         except AttributeError:
             pass
-        names = self.intern(keys)
+        seen = tuple(partition)
+        names = self.intern(seen)
         partition._names = names
+        partition._seen = seen
         return partition.values(), names
 
 
@@ -528,4 +527,5 @@ class PartitionUnflatten:
             partition[keys[i]] = leaf
             i += 1
         partition._names = names
+        partition._seen = keys
         return partition
