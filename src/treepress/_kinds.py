@@ -115,10 +115,13 @@ def simple_key(key: Any) -> str:
 
 orders: Final[dict[tuple[Any, ...], Any]] = {}
 _keys: Final[dict[tuple[Any, ...], Any]] = {}
+# Of both together, in keys. Threads may lose a little of it, which does no harm.
+_weight = 0
 
 
 def order(given: tuple[Any, ...], plain: bool) -> tuple[tuple[Any, ...], Any]:
     """The keys of a dict in JAX's order, and what stands for them in the shape."""
+    global _weight
     try:
         keys = tuple(sorted(given))
     except TypeError as error:
@@ -129,11 +132,14 @@ def order(given: tuple[Any, ...], plain: bool) -> tuple[tuple[Any, ...], Any]:
     if not plain:
         # Paths tell keys by their repr, and the shape must tell what paths tell.
         return keys, tuple([(f"[{key!r}]", str(key)) for key in keys])
-    if len(orders) * 16 + sum(map(len, _keys)) + len(keys) > kernels.MOST_KEYS:
-        orders.clear()
-        _keys.clear()
     if len(keys) > kernels.MOST_KEYS:
         return keys, tuple([(f"[{key!r}]", key) for key in keys])
+    weight = 16 + len(keys)
+    if _weight + weight > kernels.MOST_KEYS:
+        orders.clear()
+        _keys.clear()
+        _weight = 0
+    _weight += weight
     # Two dicts with the same keys have the same shape, whatever the order of insertion.
     same = _keys.setdefault(keys, kernels.Keys(keys))
     orders[given] = same
