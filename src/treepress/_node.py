@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from jax.tree_util import GetAttrKey
 
-from ._backend import kernels
+from ._backend import kernels, why_python
 from .fallback.node import (
     Functions,
     compile_functions,
@@ -104,7 +104,7 @@ def module_node(
             {"MISSING": missing, "read": read, "getdict": getdict, "unfit": unfit},
         )
         kernel = "generated Python"
-        rule = f"the backend is python; {read_rule}"
+        rule = f"{why_python}; {read_rule}"
     else:
         common = (dynamic, static, wrappers, missing, read, getdict)
         # itemgetter of a single name gives no tuple; WIDE is far above that.
@@ -149,7 +149,7 @@ def record_node(
         values = {f"default_{i}": default[1] for i, default in enumerate(defaults)}
         functions = compile_functions(cls, source, keys, {"unfit": unfit, **values})
         kernel = "generated Python"
-        rule = "the backend is python"
+        rule = why_python
     else:
         functions = Functions(
             kernels.RecordFlatten(data, meta),

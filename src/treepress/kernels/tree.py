@@ -277,29 +277,19 @@ def build(shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]) -> An
                 at_aux += 1
                 if code == DICT:
                     count = len(own)
-            if count:
-                if at < len(shape):
-                    following = shape[at]
-                    if not isinstance(following, Kind):
-                        length = following
-                        if length >= count:
-                            # All children are leaves: no need to wait for them.
-                            at += 1
-                            run = length - count
-                            value = made(kind, own, leaves[at_leaf : at_leaf + count])
-                            at_leaf += count
-                            if not stack:
-                                return value
-                            top = stack[len(stack) - 1]
-                            top.children.append(value)
-                            if len(top.children) < top.count:
-                                continue
-                            if rise(stack):
-                                return stack.pop().children[0]
-                            continue
+            ready = count == 0
+            if count and at < len(shape) and not isinstance(shape[at], Kind):
+                following: int = shape[at]
+                if following >= count:
+                    # All children are leaves: no need to wait for them.
+                    at += 1
+                    run = following - count
+                    ready = True
+            if not ready:
                 stack.append(Frame(kind, own, count))
                 continue
-            value = made(kind, own, [])
+            value = made(kind, own, leaves[at_leaf : at_leaf + count])
+            at_leaf += count
             if not stack:
                 return value
             top = stack[len(stack) - 1]
