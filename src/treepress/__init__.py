@@ -3,20 +3,36 @@
 from ._backend import backend
 from ._version import __version__
 from .description import Description, describe
+from .inplace import (
+    Accelerated,
+    accelerate,
+    accelerated,
+    deaccelerate,
+    install,
+    installed,
+    uninstall,
+)
 from .module import FlatMixin, Module
 from .partition import Partition, TreeDef, tree_combine, tree_partition
 from .records import register_dataclass
 
 __all__ = [
+    "Accelerated",
     "Description",
     "FlatMixin",
     "Module",
     "Partition",
     "TreeDef",
     "__version__",
+    "accelerate",
+    "accelerated",
     "backend",
+    "deaccelerate",
     "describe",
+    "install",
+    "installed",
     "register_dataclass",
     "tree_combine",
     "tree_partition",
+    "uninstall",
 ]

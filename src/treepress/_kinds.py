@@ -1,6 +1,7 @@
 """What each type is to a walk over a tree: a leaf, a container, a node of ours, another's."""
 
 import abc
+import dataclasses
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -53,7 +54,7 @@ def _new_kind(cls: type) -> Any:
     if node is None and _is_plain_module(cls):
         # Equinox's own functions are slow; those of a kernel return the same.
         assert isinstance(known, Known)
-        node = module_node(cls, tuple(_fields(cls)), *known)
+        node = module_node(cls, dataclasses.fields(cls), *known)
     if node is not None and node.functions is not None:
         return kernels.Kind(
             kernels.NODE,
@@ -75,11 +76,6 @@ _BUILTIN: Final[dict[type, int]] = {
     list: kernels.LIST,
     dict: kernels.DICT,
 }
-
-
-def _fields(cls: Any) -> tuple[Any, ...]:
-    fields: dict[str, Any] = cls.__dataclass_fields__
-    return tuple(fields.values())
 
 
 def _is_plain_module(cls: type) -> bool:

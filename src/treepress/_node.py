@@ -1,6 +1,7 @@
 """What treepress knows of each class that it registered, and how a class gets its kernels."""
 
 import dataclasses
+import datetime
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import GetSetDescriptorType
@@ -30,6 +31,11 @@ class Node:
     functions: Functions | None = None
     source: str = ""
     reason: str = ""
+    # What had the kernels put in, and when; `treepress.accelerated` shows it.
+    how: str = ""
+    since: datetime.datetime = dataclasses.field(
+        default_factory=lambda: datetime.datetime.now(datetime.timezone.utc)
+    )
     # Procedures of the class's own, by name.
     own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -124,6 +130,7 @@ def module_node(
         )
     return Node(
         registered_by="treepress",
+        how="FlatMixin",
         kernel=kernel,
         rule=rule,
         dynamic=dynamic,
@@ -160,6 +167,7 @@ def record_node(
         rule = "a dataclass that is no Module"
     return Node(
         registered_by="treepress.register_dataclass",
+        how="register_dataclass",
         kernel=kernel,
         rule=rule,
         dynamic=data,

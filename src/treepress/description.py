@@ -21,6 +21,8 @@ class Description:
         registered_by: `"treepress"`, `"treepress.register_dataclass"`, `"its own
             procedures"`, `"equinox"`, `"jax"`, `"jax or another library"` or `"nobody"`.
         accelerated: whether kernels of ours flatten it.
+        how: what had them put in: `"FlatMixin"`, `"register_dataclass"`, `"accelerate"` or
+            `"install"`; empty if it is not accelerated.
         backend: `"compiled"` or `"python"`.
         kernel: the kernel's name, empty if there is none.
         rule: why this kernel.
@@ -33,6 +35,7 @@ class Description:
     cls: type
     registered_by: str
     accelerated: bool
+    how: str
     backend: str
     kernel: str
     rule: str
@@ -44,7 +47,9 @@ class Description:
     def __str__(self) -> str:
         rows = {
             "registered by": self.registered_by,
-            "accelerated": "yes" if self.accelerated else f"no: {self.reason}",
+            "accelerated": f"yes, by {self.how}"
+            if self.accelerated
+            else f"no: {self.reason}",
             "backend": self.backend,
             "kernel": f"{self.kernel}, since: {self.rule}",
             "procedures": self.rule,
@@ -82,8 +87,8 @@ def describe(cls_or_instance: Any) -> Description:
         >>> about = treepress.describe(Quantity)
         >>> about.registered_by, about.dynamic, about.static
         ('treepress', ('value',), ('unit',))
-        >>> treepress.describe(eqx.nn.Linear).reason
-        'treepress.FlatMixin is not among its bases'
+        >>> treepress.describe(eqx.nn.Linear).registered_by
+        'equinox'
     """
     # `Quantity[int]` stands for the class that it is made of.
     cls = typing.get_origin(cls_or_instance) or cls_or_instance
@@ -102,6 +107,7 @@ def describe(cls_or_instance: Any) -> Description:
         cls=cls,
         registered_by=node.registered_by,
         accelerated=node.functions is not None,
+        how=node.how if node.functions is not None else "",
         backend=_backend.backend,
         kernel=node.kernel,
         rule=node.rule,
@@ -118,7 +124,10 @@ def _foreign(cls: type) -> Node:
         if issubclass(cls, module.FlatMixin):
             reason = f"treepress does not see Equinox's classes being made ({module.known})"
         else:
-            reason = "treepress.FlatMixin is not among its bases"
+            reason = (
+                "treepress.FlatMixin is not among its bases, and neither accelerate nor "
+                "install was asked for it"
+            )
         return Node("equinox", *names_of(dataclasses.fields(cls)), reason=reason)
     if cls in (tuple, list, dict, type(None)):
         return Node("jax", reason="it is flattened by JAX in C++")

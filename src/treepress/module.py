@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Collection
 from types import FunctionType, MethodType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import equinox as eqx
 import jax
@@ -126,9 +127,10 @@ def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
     """What Equinox calls to register each Module class."""
     # By identity: a metaclass may define equality as it likes.
     if not any(base is FlatMixin for base in nodetype.__mro__):
-        if nodetype.__name__ == "Probe" and nodetype.__module__ == _equinox.__name__:
-            _caught.append(kwargs)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
+        registered[nodetype] = kwargs
+        for watch in watchers:
+            watch(nodetype)
         return
     own = _own_procedures(nodetype)
     if own is not None:
@@ -137,7 +139,7 @@ def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
     fields = dataclasses.fields(nodetype)
     reason = _why_not(nodetype)
     if reason:
-        _warn(f"{reason}. It is registered by Equinox, correct and slower.", RuntimeWarning)
+        warn(f"{reason}. It is registered by Equinox, correct and slower.", RuntimeWarning)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
         nodes[nodetype] = Node("equinox", *names_of(fields), reason=reason)
         return
@@ -191,7 +193,7 @@ def _own_procedures(cls: type) -> dict[str, Any] | None:
     new = any(name in vars(cls) for name in PROCEDURES)
     if lacking:
         if new:
-            _warn(
+            warn(
                 f"{cls.__qualname__} defines {' and '.join(definers)}, but not "
                 f"{' and '.join(lacking)}. The automatic kernels are used. Define what is "
                 f"missing (or give it as a class keyword), or nothing."
@@ -208,7 +210,7 @@ def _own_procedures(cls: type) -> dict[str, Any] | None:
         # A class that inherits all from one that was warned of is not warned of again.
         parents = (nodes.get(base) for base in cls.__mro__[1:])
         if new or not any(p and set(added) <= {*p.dynamic, *p.static} for p in parents):
-            _warn(
+            warn(
                 f"{cls.__qualname__} has the fields {', '.join(added)}, of which the "
                 f"inherited {' and '.join(sorted(set(added.values())))} may not know. The "
                 f"automatic kernels are used. If the procedures do carry these fields, say "
@@ -300,7 +302,7 @@ def _source_of(own: dict[str, Any]) -> str:
     return "\n\n".join(texts)
 
 
-def _warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of a class, where its class statement stands."""
     # Between here and there lie the `__new__` of Equinox's metaclass, and of any that
     # derives from it.
@@ -315,7 +317,13 @@ def _warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(f"treepress: {message}", category, stacklevel=level)
 
 
-_caught: list[dict[str, Any]] = []
+# What Equinox registered each class with that was made since, and has no FlatMixin.
+registered: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
+
+# Called with each such class.
+watchers: Final[list[Callable[[type], None]]] = []
+
+probe: type = object
 
 
 def _install() -> _equinox.Known | str:
@@ -326,12 +334,12 @@ def _install() -> _equinox.Known | str:
     reason = _equinox.hook(_register)
     if reason:
         return reason
+    global probe
     probe = _equinox.make_probe()
-    if not _caught:
+    if probe not in registered:
         reason = "it registers its classes in another way than it used to"
     else:
-        reason = _equinox.differs(known, probe, _caught[0])
-    _caught.clear()
+        reason = _equinox.differs(known, probe, registered[probe])
     if reason:
         _equinox.unhook()
         return reason
