@@ -1,10 +1,11 @@
-"""Module classes and trees made at random, under plain Equinox and with FlatMixin."""
+"""Module classes and trees made at random, under plain Equinox and with our kernels."""
 
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.tree_util as jtu
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,14 +85,20 @@ def fill(
     return pair  # type: ignore[return-value]
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.parametrize("how", ["FlatMixin", "accelerate"])
+@settings(max_examples=100, deadline=None)
 @given(levels, st.booleans(), st.data())
-def test_same_as_equinox(spec: Any, mixin_last: bool, data: st.DataObject) -> None:
+def test_same_as_equinox(
+    how: str, spec: Any, mixin_last: bool, data: st.DataObject
+) -> None:
+    base = treepress.Module if how == "FlatMixin" else eqx.Module
     classes = (
         make_class(eqx.Module, spec, mixin_last),
-        make_class(treepress.Module, spec, mixin_last),
+        make_class(base, spec, mixin_last),
     )
-    assert treepress.describe(classes[1]).accelerated
+    if how == "accelerate":
+        treepress.accelerate(classes[1])
+    assert treepress.describe(classes[1]).how == how
 
     def leaf() -> tuple[Any, Any]:
         obj = data.draw(st.sampled_from([object(), None, 1, 1.5]))

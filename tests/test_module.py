@@ -1,4 +1,7 @@
-"""A class with FlatMixin is to JAX and Equinox what it is without."""
+"""A class with our kernels is to JAX and Equinox what it is without.
+
+Each test that compares twins runs twice: the kernels come by FlatMixin, or in place.
+"""
 
 import abc
 import collections
@@ -15,10 +18,22 @@ import numpy as np
 import pytest
 
 import treepress
+import twins as twins_module
 from treepress import _backend
 from twins import assert_twins, getdict, one_level, outcome, state, twins
 
 T = TypeVar("T")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "twins" in metafunc.function.__code__.co_names:
+        metafunc.fixturenames.append("how")
+        metafunc.parametrize("how", ["FlatMixin", "accelerate"], indirect=True)
+
+
+@pytest.fixture
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(twins_module, "how", request.param)
 
 
 class Quantity(treepress.Module):

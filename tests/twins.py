@@ -1,4 +1,4 @@
-"""The same classes twice: under plain Equinox, and with FlatMixin.
+"""The same classes twice: under plain Equinox, and with our kernels.
 
 Everything that JAX shows of an instance of the one must be so of the other.
 """
@@ -12,6 +12,7 @@ import jax
 import jax.tree_util as jtu
 
 import treepress
+from treepress import module
 
 getdict = vars(eqx.Module)["__dict__"].__get__
 
@@ -20,9 +21,22 @@ class Mixed(treepress.FlatMixin, eqx.Module):
     pass
 
 
+# How `twins` has the second of them accelerated: "FlatMixin", or in place by "accelerate".
+how = "FlatMixin"
+
+
 def twins(define: Callable[[type], Any]) -> tuple[Any, Any]:
     """Call `define` with a base class of each kind."""
-    plain, flat = define(eqx.Module), define(treepress.Module)
+    if how == "FlatMixin":
+        return define(eqx.Module), define(treepress.Module)
+    made: list[type] = []
+    plain = define(eqx.Module)
+    module.watchers.append(made.append)
+    flat = define(eqx.Module)
+    module.watchers.remove(made.append)
+    treepress.accelerate(*made)
+    assert made
+    assert all(treepress.describe(cls).how == how for cls in made)
     return plain, flat
 
 

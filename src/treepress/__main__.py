@@ -1,6 +1,7 @@
 """`python -m treepress`: programs run with treepress, unchanged."""
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
@@ -53,21 +54,33 @@ def run_program(
     parser: argparse.ArgumentParser, program: str, arguments: list[str], is_module: bool
 ) -> None:
     """Run a program in the place of this one."""
-    if is_module:
-        # Not `find_spec`, which imports the packages above it before `install`.
-        sys.path[0] = os.getcwd()
-    elif not os.path.exists(program):
-        parser.error(f"there is no file {program}; to run a module, write -m before it")
-    elif os.path.isfile(program):
-        sys.path[0] = os.path.dirname(os.path.abspath(program))
     from .inplace import install
 
-    install()
+    if is_module:
+        sys.path[0] = os.getcwd()
+        # Before the module is looked for, which imports the packages that it is in.
+        install()
+        if not _is_there(program):
+            parser.error(f"there is no module {program}")
+    else:
+        if not os.path.exists(program):
+            parser.error(f"there is no file {program}; to run a module, write -m before it")
+        sys.path[0] = os.path.dirname(os.path.abspath(program))
+        install()
     sys.argv = [program, *arguments]
     if is_module:
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(program, run_name="__main__")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            return False
+        raise
 
 
 if __name__ == "__main__":

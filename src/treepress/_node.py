@@ -34,7 +34,7 @@ class Node:
     # What had the kernels put in, and when; `treepress.accelerated` shows it.
     how: str = ""
     since: datetime.datetime = dataclasses.field(
-        default_factory=lambda: datetime.datetime.now(datetime.timezone.utc)
+        default_factory=lambda: datetime.datetime.now(datetime.UTC)
     )
     # Procedures of the class's own, by name.
     own: Mapping[str, Any] = dataclasses.field(default_factory=dict)

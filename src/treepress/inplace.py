@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -182,7 +182,8 @@ def install() -> None:
     it again accelerates what `deaccelerate` took back. A process that is forked has it too;
     one that is spawned has it if its own program says so.
 
-    Classes are left alone as `accelerate` leaves them.
+    The classes that `accelerate` leaves alone are left alone; a warning is given for those
+    that were registered in a way which treepress does not know.
 
     Cost: some 50 µs for each class that exists, with compiled kernels, and for each one made
     later.
@@ -432,11 +433,13 @@ def _take(cls: type, how: str) -> str:
     if not is_node(cls):
         _awaited.add(cls)
         return ""
-    held = _held(cls)
+    reason = unusual(cls, eqx.Module)
+    held = reason or _held(cls)
     if isinstance(held, str):
         names = names_of(dataclasses.fields(cls))
         nodes[cls] = Node("equinox", *names, how=how, reason=held)
-        return held
+        # Who installs has not chosen this class, and can do nothing about it.
+        return "" if reason and how == INSTALL else held
     node = module_node(cls, dataclasses.fields(cls), *known)
     functions = node.functions
     assert functions is not None
@@ -454,7 +457,7 @@ def _take(cls: type, how: str) -> str:
     flatten.__code__ = _code_of(flatten)
     keyed.__defaults__ = (functions.flatten_with_keys,)
     keyed.__code__ = _code_of(keyed)
-    unflatten.__setstate__((functions.unflatten, (), {}, unflatten.__dict__ or None))
+    _set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
     return ""
 
 
@@ -468,10 +471,14 @@ def _give_back(cls: type) -> None:
         return
     flatten, keyed, unflatten = original.held
     # In the order that is the reverse of that above.
-    unflatten.__setstate__(original.unflatten)
+    _set_state(unflatten, original.unflatten)
     keyed.__code__, keyed.__defaults__ = original.flatten_with_keys
     flatten.__code__, flatten.__defaults__ = original.flatten
     del nodes[cls]
+
+
+# Typeshed does not know it.
+_set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
 
 
 def _call_kernel(obj: Any, kernel: Any) -> Any:
@@ -498,9 +505,6 @@ def _held(cls: type) -> Held | str:
     it is read from the registry that JAX keeps in Python, or what the gc shows of the
     other.
     """
-    reason = unusual(cls, eqx.Module)
-    if reason:
-        return reason
     made = module.registered.get(cls)
     if made is not None:
         flatten, keyed = made["flatten_func"], made["flatten_with_keys"]

@@ -1,0 +1,819 @@
+"""`accelerate` and `install`: existing classes get our kernels, and can be given back."""
+
+import dataclasses
+import datetime
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+
+import treepress
+from treepress import __main__, _backend, inplace, module
+from twins import getdict, one_level
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    before = {a.cls for a in treepress.accelerated()}
+    yield
+    treepress.uninstall()
+    for cls, *_ in treepress.accelerated():
+        if cls not in before and treepress.describe(cls).how == "accelerate":
+            treepress.deaccelerate(cls)
+
+
+def fresh() -> Any:
+    """A class of Equinox's that nothing was done to yet."""
+
+    class Quantity(eqx.Module):
+        value: Any
+        unit: str = eqx.field(static=True)
+
+        def double(self) -> Any:
+            return 2 * self.value
+
+    return Quantity
+
+
+_keyed: dict[type, Any] = {}
+
+
+def held(cls: type) -> Any:
+    """All that can be seen of the functions that JAX holds for a class."""
+    entry = jax._src.tree_util._registry[cls]
+    # Found while the class is not accelerated.
+    keyed = _keyed.setdefault(cls, inplace._flatten_functions(cls)[1])
+    functions = (entry.to_iter, keyed)
+    return (
+        entry,
+        [(f, f.__code__, f.__defaults__, f.__kwdefaults__, vars(f)) for f in functions],
+        (entry.from_iter.func, entry.from_iter.args, entry.from_iter.keywords),
+        vars(entry.from_iter),
+    )
+
+
+def run(code: str, *arguments: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments, *(["-c", textwrap.dedent(code)] if code else [])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def kernel_in_use(cls: Any, *args: Any) -> bool:
+    """Whether JAX's flatten of a class reaches a kernel of ours."""
+    entry = jax._src.tree_util._registry[cls]
+    kernel = entry.from_iter.func
+    if _backend.kernels is not None:
+        return type(kernel) is _backend.kernels.ModuleUnflatten
+    return "<treepress" in kernel.__code__.co_filename
+
+
+def test_accelerate_is_in_place() -> None:
+    cls = fresh()
+    obj = cls(jnp.arange(3.0), "m")
+    seen = one_level(obj)
+    leaves, treedef = jax.tree.flatten(obj)
+    registered = jax._src.tree_util._registry[cls]
+    assert not kernel_in_use(cls)
+
+    assert treepress.accelerate(cls) is cls
+
+    assert kernel_in_use(cls)
+    assert jax._src.tree_util._registry[cls] is registered
+    assert one_level(obj) == seen
+    again, treedef_after = jax.tree.flatten(obj)
+    assert again[0] is leaves[0]
+    assert treedef == treedef_after
+    assert hash(treedef) == hash(treedef_after)
+    back = jax.tree.unflatten(treedef, leaves)
+    assert type(back) is cls
+    assert getdict(back) == getdict(obj)
+    about = treepress.describe(cls)
+    assert about.accelerated
+    assert about.how == "accelerate"
+    assert about.registered_by == "equinox"
+    assert "yes, by accelerate" in str(about)
+
+
+def test_nothing_is_compiled_again() -> None:
+    cls = fresh()
+    obj = cls(jnp.arange(3.0), "m")
+    traces = []
+
+    @jax.jit
+    def double(x: Any) -> Any:
+        traces.append(x)
+        return jax.tree.map(lambda leaf: 2 * leaf, x)
+
+    double(obj)
+    with treepress.installed():
+        assert treepress.describe(cls).accelerated
+        assert jnp.array_equal(double(obj).value, 2 * obj.value)
+        double(cls(jnp.ones(3), "m"))
+    double(obj)
+    assert len(traces) == 1
+    with treepress.installed():
+        double(cls(jnp.ones(3), "s"))
+    assert len(traces) == 2
+
+
+def test_given_back_function_for_function() -> None:
+    classes = [fresh(), eqx.nn.Linear, eqx.nn.MLP, eqx.Module]
+    before = [held(cls) for cls in classes]
+    treepress.accelerate(classes[0])
+    treepress.install()
+    assert all(treepress.describe(cls).accelerated for cls in classes[:-1])
+    assert [held(cls) for cls in classes[1:3]] != before[1:3]
+    treepress.uninstall()
+    assert treepress.describe(classes[0]).accelerated, "accelerate is not install"
+    treepress.deaccelerate(classes[0])
+    assert [held(cls) for cls in classes] == before
+    assert not treepress.describe(classes[0]).accelerated
+    treepress.deaccelerate(classes[0])
+
+
+def test_what_is_given_is_returned() -> None:
+    one, other = fresh(), fresh()
+    assert treepress.accelerate(one, other) == (one, other)
+    assert treepress.accelerate(one, one, other) == (one, one, other)
+    assert treepress.deaccelerate(one, other) == (one, other)
+
+    @treepress.accelerate
+    class First(eqx.Module):
+        x: Any
+
+    @treepress.accelerate(subclasses=True)
+    class Second(eqx.Module):
+        x: Any
+
+    class Below(Second):
+        y: Any
+
+    assert [treepress.describe(cls).how for cls in (First, Second, Below)] == [
+        "accelerate"
+    ] * 3
+
+
+def test_idempotent() -> None:
+    cls = fresh()
+    before = held(cls)
+    treepress.accelerate(cls)
+    kernel = jax._src.tree_util._registry[cls].from_iter.func
+    treepress.accelerate(cls)
+    treepress.install()
+    assert jax._src.tree_util._registry[cls].from_iter.func is kernel
+    treepress.uninstall()
+    assert treepress.describe(cls).accelerated
+    treepress.install()
+    treepress.install()
+    treepress.uninstall()
+    treepress.deaccelerate(cls)
+    treepress.uninstall()
+    assert held(cls) == before
+
+
+def test_accelerate_keeps_a_class_that_install_had() -> None:
+    cls = fresh()
+    treepress.install()
+    treepress.accelerate(cls)
+    treepress.uninstall()
+    assert treepress.describe(cls).how == "accelerate"
+
+
+def test_modules_and_packages() -> None:
+    before = {a.cls for a in treepress.accelerated()}
+    assert treepress.accelerate(eqx.nn) is eqx.nn
+    new = {a.cls for a in treepress.accelerated()} - before
+    assert {eqx.nn.Linear, eqx.nn.MLP, eqx.nn.GRUCell} <= new
+    assert all(cls.__module__.startswith("equinox.nn.") for cls in new)
+    treepress.deaccelerate(eqx.nn)
+    assert {a.cls for a in treepress.accelerated()} == before
+    with pytest.raises(ValueError, match="no subclass of equinox.Module .* in dataclasses"):
+        treepress.accelerate(dataclasses)
+    # A package whose name begins like another's.
+    like = types.ModuleType("equinox.n")
+    with pytest.raises(ValueError, match="equinox.n "):
+        treepress.accelerate(like)
+
+
+def test_subclasses() -> None:
+    base = fresh()
+
+    class Below(base):  # type: ignore[misc]
+        pass
+
+    treepress.accelerate(base)
+    assert not treepress.describe(Below).accelerated
+    treepress.accelerate(base, subclasses=True)
+
+    class Later(Below):
+        z: Any
+
+    assert treepress.describe(Below).how == "accelerate"
+    assert treepress.describe(Later).how == "accelerate"
+    assert jax.tree.leaves(Later(1, "m", 2)) == [1, 2]
+    treepress.deaccelerate(base, subclasses=True)
+    assert not any(treepress.describe(cls).accelerated for cls in (base, Below, Later))
+
+    class AfterThat(base):  # type: ignore[misc]
+        pass
+
+    assert not treepress.describe(AfterThat).accelerated
+
+
+def test_generic_alias_stands_for_its_class() -> None:
+    from typing import Generic, TypeVar
+
+    T = TypeVar("T")
+
+    class Box(eqx.Module, Generic[T]):
+        x: T
+
+    treepress.accelerate(Box[int])
+    assert treepress.describe(Box).accelerated
+
+
+def test_install_takes_what_is_there_and_what_comes() -> None:
+    old = fresh()
+    treepress.install()
+    new = fresh()
+    assert treepress.describe(old).how == treepress.describe(new).how == "install"
+    assert kernel_in_use(old)
+    assert kernel_in_use(new)
+    treepress.uninstall()
+    assert not treepress.describe(new).accelerated
+    assert not kernel_in_use(new)
+    assert jax.tree.leaves(new(1, "m")) == [1]
+    assert not treepress.describe(fresh()).accelerated
+
+
+def test_installed_as_a_context() -> None:
+    cls = fresh()
+    with treepress.installed():
+        with treepress.installed():
+            assert treepress.describe(cls).accelerated
+        assert treepress.describe(cls).accelerated
+    assert not treepress.describe(cls).accelerated
+    with pytest.raises(KeyError), treepress.installed():
+        raise KeyError
+    assert not treepress.describe(cls).accelerated
+    treepress.install()
+    with treepress.installed():
+        pass
+    assert treepress.describe(cls).accelerated
+    with treepress.installed():
+        treepress.uninstall()
+        assert not treepress.describe(cls).accelerated
+    assert not treepress.describe(cls).accelerated
+
+
+def test_a_class_taken_back_stays_so_until_asked_for_again() -> None:
+    cls = fresh()
+    treepress.install()
+    treepress.deaccelerate(cls)
+    assert not treepress.describe(cls).accelerated
+    assert treepress.describe(fresh()).accelerated
+    treepress.install()
+    assert treepress.describe(cls).accelerated
+
+
+def test_accelerated_lists_all() -> None:
+    start = datetime.datetime.now(datetime.UTC)
+
+    class Mixed(treepress.Module):
+        x: Any
+
+    @treepress.register_dataclass
+    @dataclasses.dataclass
+    class Record:
+        x: Any
+
+    in_place, by_install = fresh(), fresh()
+    treepress.accelerate(in_place)
+    treepress.install()
+    found = {a.cls: a for a in treepress.accelerated() if a.since >= start}
+    assert found[Mixed].how == "FlatMixin"
+    assert found[Record].how == "register_dataclass"
+    assert found[in_place].how == "accelerate"
+    assert found[by_install].how == "install"
+    dates = [a.since for a in treepress.accelerated()]
+    assert dates == sorted(dates)
+    assert dates[-1] <= datetime.datetime.now(datetime.UTC)
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def test_refused_and_told_what_to_do() -> None:
+    @dataclasses.dataclass
+    class JaxRecord:
+        x: Any
+
+    jtu.register_dataclass(JaxRecord, ["x"], [])
+
+    @jtu.register_pytree_with_keys_class
+    class WithKeys:
+        def tree_flatten_with_keys(self) -> Any:
+            return (), None
+
+        @classmethod
+        def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+            return cls()
+
+    @dataclasses.dataclass
+    class Record:
+        x: Any
+
+    class Nothing:
+        pass
+
+    cases: list[tuple[Any, str]] = [
+        (JaxRecord, "use treepress.register_dataclass in the place of"),
+        (WithKeys, "use treepress.register_dataclass in the place of"),
+        (Record, "Register it with treepress.register_dataclass"),
+        (Nothing, "it is no pytree node"),
+        (dict, "JAX flattens it in C"),
+        (tuple, "JAX flattens it in C"),
+        (3, "an instance of int"),
+        ("equinox", "an instance of str"),
+        (None, "an instance of NoneType"),
+        (fresh()(1, "m"), "its class is .*Quantity"),
+    ]
+    for given, message in cases:
+        good = fresh()
+        for function in (treepress.accelerate, treepress.deaccelerate):
+            with pytest.raises(TypeError, match=message):
+                function(good, given)
+        assert not treepress.describe(good).accelerated, "nothing is half done"
+    with pytest.raises(TypeError, match="takes one class or more"):
+        treepress.deaccelerate()
+
+
+def test_refused_flax_struct() -> None:
+    struct = pytest.importorskip("flax.struct")
+
+    @struct.dataclass
+    class Record:
+        x: Any
+
+    with pytest.raises(TypeError, match=r"use treepress\.register_dataclass in the place"):
+        treepress.accelerate(Record)
+
+
+def test_accelerated_otherwise() -> None:
+    class Mixed(treepress.Module):
+        x: Any
+
+    treepress.accelerate(Mixed)
+    assert treepress.describe(Mixed).how == "FlatMixin"
+    cls = fresh()
+    treepress.accelerate(cls)
+    with pytest.raises(TypeError, match=r"Mixed cannot be taken back.* without FlatMixin"):
+        treepress.deaccelerate(cls, Mixed)
+    assert treepress.describe(cls).accelerated, "nothing is half done"
+
+
+def test_left_alone() -> None:
+    class Own(treepress.Module):
+        x: Any
+
+        def _eqx_tree_flatten(self) -> Any:
+            return (self.x,), None
+
+        @classmethod
+        def _eqx_tree_unflatten(cls, aux: Any, children: Any) -> Any:
+            obj = object.__new__(cls)
+            object.__setattr__(obj, "x", children[0])
+            return obj
+
+    class Unusual(eqx.Module):
+        x: Any
+
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name)
+
+    with pytest.warns(RuntimeWarning, match="Own is not accelerated.* its own procedures"):
+        treepress.accelerate(Own)
+    assert treepress.describe(Own).registered_by == "its own procedures"
+    with pytest.warns(RuntimeWarning, match="Unusual has a __getattribute__ of its own"):
+        treepress.accelerate(Unusual)
+    about = treepress.describe(Unusual)
+    assert not about.accelerated
+    assert "__getattribute__" in about.reason
+    assert jax.tree.leaves((Own(1), Unusual(2))) == [1, 2]
+    # Once is enough, and `install` is not about this class.
+    treepress.accelerate(Unusual)
+    treepress.install()
+    treepress.uninstall()
+    assert treepress.describe(Own).registered_by == "its own procedures"
+
+
+def test_left_alone_where_registered_in_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = type(eqx.Module).__new__.__globals__
+    generate = inner["generate_flatten_functions"]
+
+    def other(cls: type, fields: Any) -> Any:
+        flatten, keyed, unflatten = generate(cls, fields)
+        return (lambda x: flatten(x)), keyed, unflatten
+
+    monkeypatch.setitem(inner, "generate_flatten_functions", other)
+    cls = fresh()
+    monkeypatch.undo()
+    with pytest.warns(RuntimeWarning, match="not as Equinox makes them"):
+        treepress.accelerate(cls)
+    assert not treepress.describe(cls).accelerated
+    assert "not as Equinox makes them" in treepress.describe(cls).reason
+    assert jax.tree.leaves(cls(1, "m")) == [1]
+
+    monkeypatch.setitem(inner, "generate_flatten_functions", other)
+    treepress.install()
+    with pytest.warns(RuntimeWarning, match="Quantity is not accelerated"):
+        cls = fresh()
+    assert jax.tree.leaves(cls(1, "m")) == [1]
+
+
+def test_left_alone_where_the_fields_are_not_those_registered() -> None:
+    cls = fresh()
+    # A field more than when Equinox made its functions.
+    cls.__dataclass_fields__["more"] = cls.__dataclass_fields__["value"]
+    field = dataclasses.field()
+    field.name = "more"
+    field._field_type = cls.__dataclass_fields__["value"]._field_type  # type: ignore[attr-defined]
+    cls.__dataclass_fields__["more"] = field
+    with pytest.warns(RuntimeWarning, match="not as Equinox makes them"):
+        treepress.accelerate(cls)
+
+
+def test_abstract_class() -> None:
+    import abc
+
+    class Shape(eqx.Module):
+        x: eqx.AbstractVar[Any]
+
+        @abc.abstractmethod
+        def area(self) -> Any: ...
+
+    class Square(Shape):
+        x: Any
+
+        def area(self) -> Any:
+            return self.x**2
+
+    treepress.accelerate(Shape, Square)
+    assert treepress.describe(Shape).accelerated
+    assert jax.tree.map(lambda x: x + 1, Square(2)).area() == 9
+    with pytest.raises(TypeError, match="abstract"):
+        Shape()
+
+
+def test_while_a_class_is_being_made() -> None:
+    seen = []
+
+    class Base(eqx.Module):
+        x: Any
+
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            seen.append(treepress.accelerate(cls))
+            seen.append(treepress.describe(cls).accelerated)
+
+    class Below(Base):
+        y: Any
+
+    assert seen == [Below, False]
+    assert treepress.describe(Below).how == "accelerate"
+    assert jax.tree.leaves(Below(1, 2)) == [1, 2]
+
+
+def test_bound_methods_and_transformations() -> None:
+    cls = fresh()
+    obj = cls(jnp.arange(3.0), "m")
+    treepress.install()
+    method = jax.tree.map(lambda x: x + 1, obj.double)
+    assert jnp.array_equal(method(), 2 * (obj.value + 1))
+    assert jnp.array_equal(jax.jit(lambda m: m())(obj.double), 2 * obj.value)
+    assert jnp.array_equal(eqx.filter_jit(obj.double)(), 2 * obj.value)
+    grads = eqx.filter_grad(lambda q: q.double().sum())(obj)
+    assert isinstance(grads, cls)
+    assert jnp.array_equal(grads.value, 2 * jnp.ones(3))
+    assert jax.vmap(lambda q: q)(obj).unit == "m"
+
+
+def test_inside_a_trace() -> None:
+    cls = fresh()
+
+    @jax.jit
+    def f(x: Any) -> Any:
+        obj = cls(x, "m")
+        treepress.accelerate(cls)
+        obj = jax.tree.map(lambda leaf: leaf + 1, obj)
+        treepress.deaccelerate(cls)
+        return jax.tree.map(lambda leaf: leaf + 1, obj)
+
+    assert f(jnp.array(1.0)).value == 3
+
+
+def test_threads_that_flatten_meanwhile() -> None:
+    cls = fresh()
+    obj = cls([1, (2, cls(3, "s"))], "m")
+    leaves, treedef = jax.tree.flatten(obj)
+    paths = jtu.tree_flatten_with_path(obj)
+    stop = threading.Event()
+    wrong: list[Any] = []
+    rounds = [0]
+
+    def flatten() -> None:
+        try:
+            while not stop.is_set():
+                if jax.tree.flatten(obj) != (leaves, treedef):
+                    wrong.append("flatten")
+                if jtu.tree_flatten_with_path(obj) != paths:
+                    wrong.append("flatten_with_path")
+                if jax.tree.leaves(jax.tree.unflatten(treedef, leaves)) != leaves:
+                    wrong.append("unflatten")
+                rounds[0] += 1
+        except Exception as error:
+            wrong.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=flatten) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(300):
+            treepress.accelerate(cls)
+            treepress.deaccelerate(cls)
+        while rounds[0] < 20 and not wrong:
+            pass
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_installed_from_two_threads() -> None:
+    classes = [fresh() for _ in range(20)]
+    before = [held(cls) for cls in classes]
+    errors: list[Any] = []
+
+    def work() -> None:
+        try:
+            for _ in range(10):
+                with treepress.installed():
+                    fresh()
+                    for cls in classes:
+                        assert jax.tree.leaves(cls(1, "m")) == [1]
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert [held(cls) for cls in classes] == before
+
+
+OLDER = """
+import gc, warnings
+import equinox as eqx, jax, jax.numpy as jnp, jax.tree_util as jtu
+
+class Quantity(eqx.Module):
+    value: jax.Array
+    unit: str = eqx.field(static=True)
+
+    def __del__(self):
+        object.__getattribute__(self, "unit")
+
+class Empty(eqx.Module):
+    pass
+
+class Abstract(eqx.Module):
+    x: eqx.AbstractVar[int]
+
+q = Quantity(jnp.ones(2), "m")
+seen = jtu.tree_flatten_with_path((q, Empty()))
+gc.freeze()
+warnings.simplefilter("error")
+import treepress
+"""
+
+
+def test_classes_older_than_treepress() -> None:
+    out = run(
+        OLDER
+        + """
+treepress.install()
+for cls in (Quantity, Empty, Abstract, eqx.nn.Linear):
+    assert treepress.describe(cls).accelerated, treepress.describe(cls)
+again = jtu.tree_flatten_with_path((q, Empty()))
+assert again == seen, again
+assert type(jtu.tree_unflatten(again[1], [1])[0]) is Quantity
+treepress.uninstall()
+flatten, keyed = treepress.inplace._flatten_functions(Quantity)
+assert flatten.__code__.co_filename == "<generated_flatten_Quantity>"
+assert keyed.__code__.co_filename == "<generated_flatten_with_keys_Quantity>"
+print("done")
+"""
+    )
+    assert out == "done\n"
+
+
+def test_without_jaxs_python_registry() -> None:
+    if not hasattr(jtu.default_registry, "is_node"):
+        pytest.skip("this jaxlib's registry shows nothing to the gc")
+    out = run(
+        OLDER
+        + """
+from jax._src import tree_util
+known = dict(tree_util._registry)
+tree_util._registry.clear()
+treepress.accelerate(Quantity)
+tree_util._registry.update(known)
+print(treepress.describe(Quantity).accelerated, tree_util._registry[Quantity].from_iter.args)
+"""
+    )
+    assert out == "True ()\n"
+
+
+def test_auto_before_and_after_equinox() -> None:
+    out = run(
+        """
+        import treepress.auto
+        import equinox as eqx, treepress
+        print(treepress.describe(eqx.nn.Linear).how)
+        class Quantity(eqx.Module):
+            x: object
+        print(treepress.describe(Quantity).how)
+        """
+    )
+    assert out == "install\ninstall\n"
+
+
+def test_forked_process() -> None:
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+    out = run(
+        """
+        import os, warnings, threading
+        warnings.simplefilter("ignore")
+        import equinox as eqx, treepress, jax
+        from treepress import inplace
+        treepress.install()
+        taken = threading.Event(); over = threading.Event()
+        def hold():
+            with inplace._lock:
+                taken.set(); over.wait()
+        thread = threading.Thread(target=hold); thread.start(); taken.wait()
+        pid = os.fork()
+        if pid == 0:
+            class Quantity(eqx.Module):
+                x: object
+            print(treepress.describe(eqx.nn.Linear).how, treepress.describe(Quantity).how)
+            treepress.uninstall()
+            print(treepress.describe(eqx.nn.Linear).accelerated, flush=True)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        over.set(); thread.join()
+        print(status, treepress.describe(eqx.nn.Linear).accelerated)
+        """
+    )
+    assert out == "install install\nFalse\n0 True\n"
+
+
+SPAWNING = """
+import multiprocessing, sys
+import equinox as eqx, treepress
+if "asked" in sys.argv or __name__ == "__mp_main__" and {child}:
+    treepress.install()
+
+def how(_):
+    return treepress.describe(eqx.nn.Linear).how
+
+if __name__ == "__main__":
+    treepress.install()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(how(0), repr(pool.map(how, [0])[0]))
+"""
+
+
+@pytest.mark.parametrize(("child", "there"), [(True, "'install'"), (False, "''")])
+def test_spawned_process(tmp_path: Path, child: bool, there: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SPAWNING.format(child=child))
+    assert run("", str(script)) == f"install {there}\n"
+
+
+SUITE = """
+import equinox as eqx, treepress, os
+
+class Quantity(eqx.Module):
+    x: object
+
+def test_it():
+    assert treepress.describe(Quantity).how == "install"
+    assert treepress.describe(eqx.nn.Linear).how == "install"
+    assert (os.environ.get("PYTEST_XDIST_WORKER") is not None) == {workers}
+"""
+
+
+@pytest.mark.parametrize("workers", [False, True])
+def test_as_a_plugin_of_pytest(tmp_path: Path, workers: bool) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    (tmp_path / "test_suite.py").write_text(SUITE.format(workers=workers))
+    count = ["-n", "2"] if workers else ["-p", "no:xdist"]
+    out = run("", "-m", "pytest", "-p", "treepress.auto", "-q", *count, str(tmp_path))
+    assert "1 passed" in out
+
+
+def test_run_a_script_and_a_module(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 1\n")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    code = """
+import sys, equinox as eqx, treepress, beside
+print(__name__, sys.argv[1:], treepress.describe(eqx.nn.Linear).how, len(sys.argv))
+print(sys.modules["__main__"].__dict__ is globals(), sys.argv[0].endswith(".py"))
+sys.exit(int(sys.argv[-1]))
+"""
+    (tmp_path / "script.py").write_text(code)
+    (package / "main.py").write_text(code)
+    expected = "__main__ ['--m', '-x', '0'] install 4\nTrue True\n"
+    run_it = ["-m", "treepress", "run"]
+    arguments = ["--m", "-x", "0"]
+    assert run("", *run_it, str(tmp_path / "script.py"), *arguments) == expected
+    done = subprocess.run(
+        [sys.executable, *run_it, "-m", "package.main", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == expected
+    done = subprocess.run(
+        [sys.executable, *run_it, "script.py", "3"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.py"], "there is no file nowhere.py"),
+        (["run", "-m", "no_such_module"], "no_such_module"),
+        (["run"], "SCRIPT"),
+        (["walk"], "invalid choice"),
+        ([], "COMMAND"),
+    ],
+)
+def test_command_line_errors(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as stopped:
+        __main__.main(arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_unknown_equinox_leaves_all_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "known", "the reason")
+    cls = fresh()
+    with pytest.warns(RuntimeWarning, match="not accelerated, and works as before: the r"):
+        treepress.accelerate(cls)
+    treepress.install()
+    assert not treepress.describe(cls).accelerated
+    assert jax.tree.leaves(cls(1, "m")) == [1]
