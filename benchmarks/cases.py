@@ -32,6 +32,7 @@ OUR_DATACLASS: Final = "our dataclass"
 FLAX: Final = "flax.struct"
 RAW: Final = "raw arrays"
 OWN: Final = "own procedures"
+MIXIN: Final = "FlatMixin"
 INOX: Final = "Inox"
 FLATTEN: Final = "jax.tree.flatten"
 SPLIT: Final = "flatten, split"
@@ -50,6 +51,7 @@ LEGEND: Final = {
     FLAX: "flax.struct.dataclass",
     RAW: "the arrays alone",
     OWN: "treepress.Module with _eqx_tree_* written for it by hand",
+    MIXIN: "beside treepress.install(): the same fields in a class with FlatMixin",
     INOX: "inox.tree.partition, inox.tree.combine",
     SPLIT: "jax.tree.flatten, then tree_partition of the flat list of leaves",
     FILTERS: "each node shown to the predicates, until one holds, in a loop",
@@ -101,7 +103,7 @@ def makers(count: int) -> dict[str, Maker]:
         ),
         OUR_DATACLASS: _called(treepress.register_dataclass(_dataclass(names))),
     }
-    struct = _imported("flax.struct")
+    struct = imported("flax.struct")
     if struct is not None:
         found[FLAX] = _called(
             struct.dataclass(_blank(names, struct.field(pytree_node=False)))
@@ -115,7 +117,7 @@ def _called(cls: type) -> Maker:
     return lambda values, unit: cls(*values, unit)
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -239,7 +241,7 @@ class Own(treepress.Module):
 
 def quantities() -> tuple[Any, Any] | None:
     """`unxt.Quantity` and a subclass of it that has FlatMixin, if unxt is installed."""
-    unxt = _imported("unxt")
+    unxt = imported("unxt")
     if unxt is None:
         return None
     flat = types.new_class(

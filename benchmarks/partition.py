@@ -33,14 +33,14 @@ LEAVES: Final = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 _MOST_INOX: Final = 10_000
 
 
-def _imported(name: str) -> ModuleType | None:
+def imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except ImportError:
         return None
 
 
-_inox: Final[Any] = _imported("inox.tree")
+_inox: Final[Any] = imported("inox.tree")
 
 
 class Case(NamedTuple):

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+import inplace
 import measure
 import partition
-from cases import BY_HAND, EQUINOX, INOX, OURS, RAW, SPLIT, TUPLE, C
+from cases import BY_HAND, EQUINOX, INOX, MIXIN, OURS, RAW, SPLIT, TUPLE, C
 from measure import FIELDS, TEN, TEN_UNXT, Calls, Effort, Figures
 
 # Table, then case, then peer, then seconds.
@@ -55,6 +56,13 @@ TABLES: Final = (
         "µs",
         measure.unxt_workloads,
         1.0,
+    ),
+    Table(
+        "in place",
+        "Classes that nobody changed, without and with treepress.install()",
+        "µs",
+        inplace.in_place,
+        2.0,
     ),
     Table("partition", "Partition and combine", "µs", partition.partitions, 0.35),
     Table(
@@ -207,6 +215,15 @@ BARS: Final = (
     Bar("jit", TEN, EQUINOX, "removed", 0.80, 0.95),
     Bar("unxt", TEN_UNXT, EQUINOX, "removed", 0.80, 0.95),
     Bar("import", "import", EQUINOX, "seconds", 0.030),
+    Bar("import", "treepress.install()", EQUINOX, "seconds", 0.050),
+    Bar("in place", inplace.FLATTEN, EQUINOX, "faster", 2.2),
+    Bar("in place", inplace.UNFLATTEN, EQUINOX, "faster", 3),
+    # What is aimed at.
+    Bar("in place", inplace.FLATTEN, MIXIN, "within", 1.0),
+    Bar("in place", inplace.UNFLATTEN, MIXIN, "within", 1.0),
+    Bar("in place", inplace.UNXT, EQUINOX, "removed", 0.80, 0.95),
+    Bar("in place", inplace.ADAM, EQUINOX, "faster", 1.6, 2.5),
+    Bar("in place", inplace.FILTER_JIT, EQUINOX, "faster", 1.3, 1.6),
     *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10)),
     # The same, against the model as one has it without treepress.
     *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10), of=partition.PLAIN),
@@ -234,7 +251,7 @@ def fallback_bars(results: Results) -> list[Bar]:
     """
     return [
         Bar(table, case, EQUINOX, "faster", 1.5 if _flattens(case) else 1.0, 2.0)
-        for table in ("direct", "jax", "jit")
+        for table in ("direct", "jax", "jit", "in place")
         for case in results.get(table, {})
     ] + [
         Bar(table, case, against, "faster", 1.0)

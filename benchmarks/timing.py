@@ -15,13 +15,16 @@ from typing import Any, Final, NamedTuple
 # Long enough for the clock, short enough to often fall between two disturbances.
 BATCH: Final = 200e-6
 LEAST_ROUNDS: Final = 15
+# Calls after a change, which are not counted.
+WARMING: Final = 20
 
 
 class Call(NamedTuple):
-    """`function(*arguments)`, to be timed."""
+    """`function(*arguments)`, to be timed; `before` is called before each batch."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    before: Callable[[], None] | None = None
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Call:
@@ -39,7 +42,12 @@ def interleave(
     garbage collector is off meanwhile, as `timeit` has it.
     """
     timers = [*map(_timer, calls), timeit.Timer("pass")]
-    batches = [*map(_number, timers)]
+    before = [*[c.before for c in calls], None]
+    batches = []
+    for timer, prepare in zip(timers, before, strict=True):
+        if prepare is not None:
+            prepare()
+        batches.append(_number(timer))
     best = [taken for _, taken in batches]
     order = list(range(len(timers)))
     # The order changes, since a call may leave the caches worse for the next. It is the
@@ -51,6 +59,10 @@ def interleave(
         shuffle(order)
         for i in order:
             number, _ = batches[i]
+            prepare = before[i]
+            if prepare is not None:
+                prepare()
+                timers[i].timeit(WARMING)
             best[i] = min(best[i], timers[i].timeit(number) / number)
         rounds += 1
     *times, loop = best
@@ -63,7 +75,7 @@ def _timer(c: Call) -> timeit.Timer:
     return timeit.Timer(
         f"function({', '.join(names)})",
         f"function, ({''.join(f'{name}, ' for name in names)}) = given",
-        globals={"given": c},
+        globals={"given": c[:2]},
     )
 
 

@@ -4,6 +4,7 @@ import doctest
 import re
 from pathlib import Path
 
+import equinox as eqx
 import pytest
 
 import treepress
@@ -15,18 +16,12 @@ def test_readme() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len(blocks) >= 5
     namespace: dict[str, object] = {"__name__": "readme"}
-    for block in blocks:
-        if "unxt" in block:
-            pytest.importorskip("unxt")
-            if "parametric" in block and not _is_parametric():
-                continue
-        exec(compile(block, str(README), "exec"), namespace)
-
-
-def _is_parametric() -> bool:
-    import unxt
-
-    return any("Parametric" in base.__name__ for base in unxt.Quantity.__mro__)
+    try:
+        for block in blocks:
+            exec(compile(block, str(README), "exec"), namespace)
+    finally:
+        treepress.uninstall()
+        treepress.deaccelerate(eqx.nn)
 
 
 @pytest.mark.parametrize("name", treepress.__all__)
