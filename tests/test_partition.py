@@ -201,7 +201,7 @@ def test_prefix_of_bools() -> None:
     assert tuples == {}
     with pytest.raises(ValueError, match="(?s).*") as caught:
         treepress.tree_partition(tree, {"a": True})
-    assert "number 0 is no prefix" in caught.value.__notes__[0]
+    assert "filters[0] is no prefix" in str(caught.value)
 
 
 def test_a_module_of_bools_is_a_prefix_even_if_it_can_be_called() -> None:
@@ -210,6 +210,49 @@ def test_a_module_of_bools_is_a_prefix_even_if_it_can_be_called() -> None:
     flags = eqx.tree_at(lambda m: m.layers[0].weight, flags, True)
     _, chosen, _ = treepress.tree_partition(mlp, flags)
     assert list(chosen) == [".layers[0].weight"]
+
+
+def test_a_tree_of_bools_beside_is_leaf() -> None:
+    def is_none(x: Any) -> bool:
+        return x is None
+
+    tree = {"a": None, "b": 1, "c": 2, "d": [None, 3]}
+    mask = {"a": None, "b": True, "c": False, "d": True}
+    _, chosen, rest = treepress.tree_partition(tree, mask, is_leaf=is_none)
+    assert chosen == {"['b']": 1, "['d'][0]": None, "['d'][1]": 3}
+    assert rest == {"['a']": None, "['c']": 2}
+    ours = eqx.partition(tree, mask, is_leaf=is_none)
+    assert ours[0] == {"a": None, "b": 1, "c": None, "d": [None, 3]}
+
+    for flag in (True, lambda x: True):
+        with pytest.raises(ValueError, match=r"deeper than the leaf at \"\['a'\]\""):
+            treepress.tree_partition(
+                {"a": [1, 2], "c": 3},
+                {"a": [flag, flag], "c": False},
+                is_leaf=lambda x: isinstance(x, list),
+            )
+
+
+def test_a_callable_module_of_bools_and_predicates() -> None:
+    mlp = eqx.nn.MLP(1, 1, 2, 1, key=jax.random.key(0))
+    mask = eqx.tree_at(
+        lambda m: m.layers[0], jax.tree.map(lambda _: False, mlp), eqx.is_array
+    )
+    _, chosen, _ = treepress.tree_partition(mlp, mask)
+    assert list(chosen) == [".layers[0].weight", ".layers[0].bias"]
+    identity = eqx.nn.Identity()
+    assert treepress.tree_partition(identity, identity)[1:] == ({}, {})
+
+
+def test_an_inner_misfit_is_named() -> None:
+    tree = {"a": [1, {"b": 2}], "m": Plain(3)}
+    for mask, message in [
+        ({"a": [True, {"c": True}], "m": True}, r"\['a'\]\[1\]\" it has 1 child.*'b'.*'c'"),
+        ({"a": [True, [True]], "m": True}, r"\['a'\]\[1\]\" it has a node of type list"),
+        ({"a": True}, r"at the root it has 1 children and the tree 2; .*\['m'\]"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            treepress.tree_partition(tree, mask)
 
 
 def test_a_bound_method_is_a_predicate() -> None:
@@ -226,10 +269,14 @@ def test_a_bound_method_is_a_predicate() -> None:
 @pytest.mark.parametrize(
     ("filter_", "error", "message"),
     [
-        (3, TypeError, "number 0 is a int"),
-        ([1], TypeError, r"at '\[0\]' it has a int"),
-        (lambda x: x, TypeError, "returned a list, no bool"),
-        (lambda x: None, TypeError, "returned a NoneType"),
+        (3, TypeError, r"filters\[0\] is an object of type int"),
+        ([1], TypeError, r"at '\[0\]' it has an object of type int"),
+        ([int, float], TypeError, r"at '\[0\]' it has the type int.*in a tuple"),
+        (None, TypeError, r"filters\[0\] is an object of type NoneType; give a type"),
+        (lambda x: x, TypeError, "returned <class 'list'>, no bool"),
+        (lambda x: None, TypeError, "returned <class 'NoneType'>"),
+        ([True, True], ValueError, r"has 2 children and the tree 1; .* has \[1\]"),
+        ((True,), ValueError, "at the root it has a node of type tuple, the tree .* list"),
     ],
 )
 def test_filters_that_are_none(filter_: Any, error: Any, message: str) -> None:
@@ -241,7 +288,7 @@ def test_filter_results() -> None:
     _, chosen, _ = treepress.tree_partition([1, 2], lambda x: np.bool_(x == 1))
     assert chosen == {"[0]": 1}
     tree = {"a": [0, jnp.ones(2)]}
-    with pytest.raises(TypeError, match="number 1 returned a ArrayImpl") as caught:
+    with pytest.raises(TypeError, match=r"filters\[1\] returned a jax.Array") as caught:
         treepress.tree_partition(
             tree, lambda x: False, lambda x: isinstance(x, jax.Array) and x > 0
         )
