@@ -30,6 +30,8 @@ LEAVES: Final = frozenset(
 # without end must not keep them all.
 MOST_TYPES: Final = 4096
 MOST_CHOOSERS: Final = 64
+# On the keys of dicts, all dicts together.
+MOST_KEYS: Final = 1 << 16
 
 _kinds: Final[dict[type, Any]] = {}
 _leaf: Final = kernels.Kind(kernels.LEAF, object, (), None, None)
@@ -109,14 +111,15 @@ def simple_key(key: Any) -> str:
     return str(key)
 
 
-orders: Final[dict[tuple[Any, ...], Any]] = {}
-_keys: Final[dict[tuple[Any, ...], Any]] = {}
+# By the keys of a dict as they were inserted, and for a quick guess by the first of them.
+orders: Final[dict[Any, Any]] = {}
+_keyed: Final[dict[tuple[str, ...], Any]] = {}
 # Of both together, in keys. Threads may lose a little of it, which does no harm.
 _weight = 0
 
 
-def order(given: tuple[Any, ...], plain: bool) -> tuple[tuple[Any, ...], Any]:
-    """The keys of a dict in JAX's order, and what stands for them in the shape."""
+def order(given: tuple[Any, ...], plain: bool) -> Any:
+    """The `Order` of a dict's keys, or the keys sorted and what stands for them in a shape."""
     global _weight
     try:
         keys = tuple(sorted(given))
@@ -125,21 +128,20 @@ def order(given: tuple[Any, ...], plain: bool) -> tuple[tuple[Any, ...], Any]:
             f"the keys of a dict cannot be sorted ({error}); JAX flattens a dict in the "
             f"order of its keys. Use keys of one type, or a collections.OrderedDict"
         ) from error
-    if not plain:
+    if not plain or len(keys) > MOST_KEYS:
         # Paths tell keys by their repr, and the shape must tell what paths tell.
         return keys, tuple([(f"[{key!r}]", str(key)) for key in keys])
-    if len(keys) > kernels.MOST_KEYS:
-        return keys, tuple([(f"[{key!r}]", key) for key in keys])
     weight = 16 + len(keys)
-    if _weight + weight > kernels.MOST_KEYS:
+    if _weight + weight > MOST_KEYS:
         orders.clear()
-        _keys.clear()
+        _keyed.clear()
         _weight = 0
     _weight += weight
-    # Two dicts with the same keys have the same shape, whatever the order of insertion.
-    same = _keys.setdefault(keys, kernels.Keys(keys))
-    orders[given] = same
-    return keys, same
+    # Dicts with the same keys have the same shape, whatever the order of insertion.
+    kind = kernels.Kind(kernels.KEYED, dict, keys, None, None)
+    found = kernels.Order(given, _keyed.setdefault(keys, kind))
+    orders[given] = found
+    return found
 
 
 class Chooser:

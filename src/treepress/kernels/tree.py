@@ -6,7 +6,7 @@ each (the filter that its oldest ancestor satisfied), and the *shape* of the tre
 that is equal for two trees just if the paths to their leaves are.
 
 A shape lists the nodes from the root down, each as its `Kind` followed by what an instance
-adds to that (the length of a list, the keys of a dict), and the leaves between two nodes as
+adds to that (the length of a list, keys of a dict), and the leaves between two nodes as
 their number. What else a node needs to be put together again stands in a second list, `aux`.
 """
 
@@ -23,17 +23,20 @@ NAMED: Final = 5
 NODE: Final = 6
 # Anything else that is registered with JAX, which takes it apart.
 CUSTOM: Final = 7
+# In a shape, a dict whose keys are strings that are remembered, as the names of its kind;
+# any other is a DICT, its keys in the shape and in aux.
+KEYED: Final = 8
 
 # Who owns a leaf: the number of a filter, nobody yet, or the instance has to be asked.
 NOBODY: Final = -1
 ASK: Final = -2
 
-# Bound on the keys of dicts that are remembered, all dicts together.
-MOST_KEYS: Final = 1 << 16
-
 
 class Kind:
-    """A type of node. There is one for each type, so that shapes compare by identity."""
+    """A type of node. There is one for each type, so that shapes compare by identity.
+
+    Dicts with the same strings for keys are a type of their own.
+    """
 
     def __init__(
         self, code: int, cls: Any, names: tuple[str, ...], flatten: Any, unflatten: Any
@@ -60,11 +63,19 @@ class Entry:
         self.call = call
 
 
-class Keys:
-    """The sorted keys of dicts, all of them strings."""
+class Order:
+    """An order in which the keys of dicts of one kind were inserted."""
 
-    def __init__(self, keys: tuple[Any, ...]) -> None:
-        self.keys: Final = keys
+    def __init__(self, given: tuple[Any, ...], kind: Kind) -> None:
+        self.given: Final = given
+        self.kind: Final = kind
+        places: dict[Any, int] = {}
+        for key in given:
+            places[key] = len(places)
+        # Where in `given` the sorted keys are; nothing if that is sorted.
+        self.places: Final[tuple[int, ...]] = (
+            () if given == kind.names else tuple([places[key] for key in kind.names])
+        )
 
 
 class Walk:
@@ -74,7 +85,7 @@ class Walk:
         self,
         entries: dict[Any, Entry],
         enter: Any,
-        orders: dict[Any, Keys],
+        orders: dict[Any, Order],
         order: Any,
         tests: tuple[Any, ...],
         as_bool: Any,
@@ -122,35 +133,41 @@ class Walk:
             if owner == ASK:
                 owner = self.ask(obj)
             self.decided_at = depth
-        code = entry.code
-        stop = code == LEAF
+        stop = entry.code == LEAF
         if self.is_leaf is not None:
             # Of leaves too, as JAX does.
             answer = self.is_leaf(obj)
             if answer is not False and self.as_bool(answer, -1):
                 stop = True
-        if stop:
-            self.leaves.append(obj)
-            self.owners.append(owner)
-            self.run += 1
-            if self.track:
-                self.depths.append(depth)
-                self.decided.append(self.decided_at)
+        if not stop:
+            self.descend(obj, entry, owner, depth)
             return
+        self.leaves.append(obj)
+        self.owners.append(owner)
+        self.run += 1
+        if self.track:
+            self.depths.append(depth)
+            self.decided.append(self.decided_at)
+
+    def descend(self, obj: object, entry: Entry, owner: int, depth: int) -> None:
+        """Visit the children of a node."""
         # Compiled code that recurses would overflow the stack and crash the process.
         if depth >= self.limit:
             raise RecursionError
         if self.run:
             self.shape.append(self.run)
             self.run = 0
-        self.shape.append(entry.kind)
         depth += 1
+        code = entry.code
+        if code == DICT:
+            mapping: dict[Any, Any] = obj  # type: ignore[assignment]
+            self.visit_all(self.values(mapping, entry.kind), owner, depth)
+            return
+        self.shape.append(entry.kind)
         if code == NODE:
             pair: tuple[Any, Any] = entry.flatten(obj)
             self.aux.append(pair[1])
             self.visit_all(pair[0], owner, depth)
-        elif code == DICT:
-            self.visit_dict(obj, owner, depth)
         elif code == LIST:
             items: list[Any] = obj  # type: ignore[assignment]
             # A copy: the length in the shape must be that of what is visited.
@@ -172,16 +189,26 @@ class Walk:
             for child in children:
                 self.visit(child, owner, depth)
             return
-        # What `visit` does of a leaf, without the call.
+        # What `visit` does, without the call.
         entries = self.entries
+        leaves = self.leaves
+        owners = self.owners
         for child in children:
             entry = entries.get(type(child))
-            if entry is None or entry.code != LEAF or entry.call >= 0 or entry.owner == ASK:
+            if entry is None or entry.call >= 0:
                 self.visit(child, owner, depth)
                 continue
-            self.leaves.append(child)
-            self.owners.append(owner if owner >= 0 else entry.owner)
-            self.run += 1
+            own = owner
+            if own < 0:
+                own = entry.owner
+                if own == ASK:
+                    own = self.ask(child)
+            if entry.code == LEAF:
+                leaves.append(child)
+                owners.append(own)
+                self.run += 1
+            else:
+                self.descend(child, entry, own, depth)
 
     def ask(self, obj: object) -> int:
         """The first filter that `obj` satisfies."""
@@ -193,11 +220,34 @@ class Walk:
             i += 1
         return NOBODY
 
-    def visit_dict(self, obj: Any, owner: int, depth: int) -> None:
-        mapping: dict[Any, Any] = obj
+    def values(self, mapping: dict[Any, Any], odd: Kind) -> tuple[Any, ...]:
+        """The values of a dict in the order of the sorted keys, as JAX has them."""
+        values = list(mapping.values())
+        # Mostly the keys are the very strings of a dict before that had the same first key.
+        # Nothing else can run from here to the end of the loop.
+        order: Order | None = None
+        i = 0
+        for key in mapping:
+            if order is None:
+                # By type, since a key may be equal to a string and have another path.
+                if type(key) is not str:
+                    break
+                order = self.orders.get(key)
+                if order is None or len(order.given) != len(values):
+                    break
+            if key is not order.given[i]:
+                break
+            i += 1
+        if order is None or i < len(values):
+            return self.look_up(mapping, odd)
+        self.shape.append(order.kind)
+        places = order.places
+        return tuple([values[place] for place in places]) if places else tuple(values)
+
+    def look_up(self, mapping: dict[Any, Any], odd: Kind) -> tuple[Any, ...]:
+        """The same for a dict of which nothing is known."""
         given: tuple[Any, ...] = tuple(mapping)
-        order: Keys | None = None
-        # By type, since a key may be equal to a string and have another path.
+        order: Order | None = None
         plain = True
         for key in given:
             if type(key) is not str:
@@ -205,19 +255,27 @@ class Walk:
                 break
         if plain:
             order = self.orders.get(given)
+        keys: tuple[Any, ...] = ()
+        if order is None:
+            found = self.order(given, plain)
+            if isinstance(found, Order):
+                order = found
+            else:
+                # The sorted keys, and what stands for them in the shape.
+                pair: tuple[Any, Any] = found
+                keys = pair[0]
+                self.shape.append(odd)
+                self.shape.append(pair[1])
+                self.aux.append(keys)
         if order is not None:
-            keys = order.keys
-            self.shape.append(order)
-        else:
-            # The sorted keys, and what stands for them in the shape.
-            pair: tuple[Any, Any] = self.order(given, plain)
-            keys = pair[0]
-            self.shape.append(pair[1])
-        self.aux.append(keys)
+            keys = order.kind.names
+            self.shape.append(order.kind)
+            if given:
+                self.orders[given[0]] = order
         values: list[Any] = []
         for key in keys:
             values.append(mapping[key])
-        self.visit_all(tuple(values), owner, depth)
+        return tuple(values)
 
 
 class Frame:
@@ -263,7 +321,7 @@ def build(shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]) -> An
             code = kind.code
             own: Any = None
             count = 0
-            if code == NODE:
+            if code == NODE or code == KEYED:
                 count = kind.count
             elif code != NONE:
                 added: Any = shape[at]
@@ -327,8 +385,8 @@ def made(kind: Kind, aux: Any, children: list[Any]) -> Any:
         return children
     if code == TUPLE:
         return tuple(children)
-    if code == DICT:
-        keys: tuple[Any, ...] = aux
+    if code == KEYED or code == DICT:
+        keys: tuple[Any, ...] = kind.names if code == KEYED else aux
         mapping: dict[Any, Any] = {}
         for key, child in zip(keys, children):
             mapping[key] = child
@@ -367,7 +425,10 @@ def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
                 if kind.code == NODE or kind.code == NAMED:
                     for name in kind.names:
                         keys.append(name if simple else "." + name)
-                if kind.code != NODE:
+                elif kind.code == KEYED:
+                    for name in kind.names:
+                        keys.append(name if simple else f"[{name!r}]")
+                if kind.code != NODE and kind.code != KEYED:
                     if at == len(shape):
                         found.append(prefix)
                         return found
@@ -377,9 +438,6 @@ def paths(shape: tuple[Any, ...], simple: bool, separator: str) -> list[str]:
                         count: int = added
                         for i in range(count):
                             keys.append(str(i) if simple else f"[{i}]")
-                    elif isinstance(added, Keys):
-                        for key in added.keys:
-                            keys.append(key if simple else f"[{key!r}]")
                     elif kind.code != NAMED:
                         # Pairs of a key in full and the simple form of it.
                         pairs: tuple[tuple[str, str], ...] = added
@@ -406,10 +464,9 @@ def is_builtin(shape: tuple[Any, ...]) -> bool:
     """
     for item in shape:
         if isinstance(item, Kind):
-            if item.code == NODE or item.code == CUSTOM or item.code == NAMED:
+            code = item.code
+            if code == NODE or code == CUSTOM or code == NAMED or code == DICT:
                 return False
-        elif not isinstance(item, (int, Keys)):
-            return False
     return True
 
 
