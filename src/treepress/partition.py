@@ -52,11 +52,10 @@ class Partition(dict[str, Any]):
         Partition({'b': 10, 'a': 20})
     """
 
-    __slots__ = ("__weakref__", "_names", "_seen")
+    __slots__ = ("__weakref__", "_known")
 
     # The keys as JAX saw them last, and what stands for them.
-    _seen: tuple[str, ...]
-    _names: "Names"
+    _known: tuple[tuple[str, ...], "Names"]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -234,7 +233,7 @@ class Structure:
         treedef: what builds it then, made when it is first asked for.
     """
 
-    __slots__ = ("builtin", "index", "paths", "places", "style", "treedef")
+    __slots__ = ("_split", "builtin", "index", "paths", "places", "style", "treedef")
 
     def __init__(
         self, paths: tuple[str, ...], style: tuple[bool, str], shape: tuple[Any, ...]
@@ -242,9 +241,27 @@ class Structure:
         self.paths = paths
         self.style = style
         self.index = {path: i for i, path in enumerate(paths)}
-        self.places: dict[int, Any] = {}
+        self.places: dict[str, Any] = {}
         self.builtin: bool = kernels.is_builtin(shape)
         self.treedef: Any = None
+        # The owners of the leaves in the last call, and if in the one before too, `blanks`.
+        self._split: tuple[list[int], list[Any] | None] = ([], None)
+
+    def blanks(self, owners: list[int], count: int) -> list[Any]:
+        """Dicts to copy when leaves are split: those of the owners, with None for leaves.
+
+        Empty ones, if the last split was another. A dict grows by steps and is filled anew
+        in each; a copy has its size at once.
+        """
+        seen, blanks = self._split
+        if seen != owners or (blanks is not None and len(blanks) != count):
+            self._split = (owners, None)
+            return [{}] * count
+        if blanks is None:
+            blanks = [{} for _ in range(count)]
+            kernels.split(self.paths, [None] * len(owners), owners, blanks)
+            self._split = (owners, blanks)
+        return blanks
 
 
 _structures: dict[tuple[Any, ...], Structure] = {}
@@ -358,7 +375,8 @@ def tree_partition(
     owners = walk.owners
     if plan.prefixes:
         owners = with_prefixes(tree, plan.prefixes, is_leaf, walk)
-    parts: list[Any] = [Partition() for _ in range(len(filters) + 1)]
+    blanks = structure.blanks(owners, len(filters) + 1)
+    parts: list[Any] = [Partition(blank) for blank in blanks]
     kernels.split(structure.paths, walk.leaves, owners, parts)
     treedef = TreeDef(structure, shape, tuple(walk.aux))
     if backend == "python" and not structure.builtin and is_leaf is None:

@@ -288,8 +288,10 @@ class Frame:
         self.children: list[Any] = []
 
 
-def build(shape: tuple[Any, ...], aux: tuple[Any, ...], leaves: list[Any]) -> Any:
+def build(shape: tuple[Any, ...], aux: tuple[Any, ...], given: list[Any]) -> Any:
     """Put a tree together from its shape, aux and leaves."""
+    # Most nodes want a tuple of their children, and a slice of a tuple is one.
+    leaves = tuple(given)
     # Not recursive, so that what could be taken apart can be put together.
     stack: list[Frame] = []
     value: Any = None
@@ -365,7 +367,7 @@ def rise(stack: list[Frame]) -> bool:
     """
     while True:
         frame = stack.pop()
-        value = made(frame.kind, frame.aux, frame.children)
+        value = made(frame.kind, frame.aux, tuple(frame.children))
         if not stack:
             frame.children = [value]
             stack.append(frame)
@@ -376,15 +378,15 @@ def rise(stack: list[Frame]) -> bool:
             return False
 
 
-def made(kind: Kind, aux: Any, children: list[Any]) -> Any:
+def made(kind: Kind, aux: Any, children: tuple[Any, ...]) -> Any:
     """A node of this kind."""
     code = kind.code
     if code == NODE:
-        return kind.unflatten(aux, tuple(children))
+        return kind.unflatten(aux, children)
     if code == LIST:
-        return children
+        return list(children)
     if code == TUPLE:
-        return tuple(children)
+        return children
     if code == KEYED or code == DICT:
         keys: tuple[Any, ...] = kind.names if code == KEYED else aux
         mapping: dict[Any, Any] = {}
@@ -474,22 +476,20 @@ def split(
     names: tuple[str, ...], leaves: list[Any], owners: list[int], parts: list[Any]
 ) -> None:
     """Put each leaf by its path into the mapping of its owner, the last for no owner."""
-    rest = len(parts) - 1
-    last = parts[rest]
-    for i in range(len(leaves)):
-        owner = owners[i]
+    last = parts[len(parts) - 1]
+    for name, leaf, owner in zip(names, leaves, owners):
         if owner < 0:
-            last[names[i]] = leaves[i]
+            last[name] = leaf
         else:
-            parts[owner][names[i]] = leaves[i]
+            parts[owner][name] = leaf
 
 
 def gather(
-    index: dict[str, int], known: dict[int, Any], mappings: tuple[Any, ...], blank: object
+    index: dict[str, int], known: dict[Any, Any], mappings: tuple[Any, ...], blank: object
 ) -> Any:
     """The leaves in order, or None where the mappings do not hold each path just once.
 
-    `known` remembers, by their number, keys that came before, and where they belong.
+    `known` remembers, by the first of them, keys that came before, and where they belong.
     """
     count = 0
     for mapping in mappings:
@@ -510,7 +510,7 @@ def gather(
         if len(keys) != len(values):
             return None
         places: list[Any] = []
-        same: Any = known.get(len(keys))
+        same: Any = known.get(keys[0]) if keys else None
         if same is not None and same[0] == keys:
             places = same[1]
         else:
@@ -519,9 +519,11 @@ def gather(
                 if place is None:
                     return None
                 places.append(place)
-            if len(known) >= 4:
-                known.clear()
-            known[len(keys)] = (keys, places)
+            if keys:
+                # Enough for two choices of what goes where.
+                if len(known) >= 2 * len(mappings):
+                    known.clear()
+                known[keys[0]] = (keys, places)
         for i, value in zip(places, values):
             at: int = i
             if leaves[at] is not blank:
@@ -542,7 +544,8 @@ class PartitionFlatten:
         # True. The leaves are handed out as they are in the dict: JAX iterates over them
         # once.
         try:
-            known: tuple[Any, ...] = partition._seen
+            pair: tuple[tuple[Any, ...], Any] = partition._known
+            known = pair[0]
             if len(known) == len(partition):
                 i = 0
                 for key in partition:
@@ -550,13 +553,12 @@ class PartitionFlatten:
                         break
                     i += 1
                 if i == len(known):
-                    return partition.values(), partition._names
+                    return partition.values(), pair[1]
         except AttributeError:
             pass
         seen = tuple(partition)
         names = self.intern(seen)
-        partition._names = names
-        partition._seen = seen
+        partition._known = (seen, names)
         return partition.values(), names
 
 
@@ -573,6 +575,5 @@ class PartitionUnflatten:
         for leaf in leaves:
             partition[keys[i]] = leaf
             i += 1
-        partition._names = names
-        partition._seen = keys
+        partition._known = (keys, names)
         return partition
