@@ -11,7 +11,10 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ["src/treepress/kernels/node.py", "src/treepress/kernels/tree.py"]
+KERNELS = [
+    f"src/treepress/kernels/{name}.py"
+    for name in ("node", "shape", "walk", "build", "mapping")
+]
 BUILDING = frozenset(
     ["bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"]
 )

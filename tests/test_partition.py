@@ -25,7 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _backend, partition
+from treepress import _backend
+from treepress import treedef as structures
 from twins import outcome, state
 
 
@@ -868,7 +869,7 @@ def test_paths_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             made.append(1)
             return _backend.tree_kernels.paths(*args)
 
-    monkeypatch.setattr(partition, "kernels", Kernels())
+    monkeypatch.setattr(structures, "kernels", Kernels())
     keys = [f"made_once_{i}" for i in range(3)]
     for value in range(5):
         treepress.tree_partition([dict.fromkeys(keys, value), Flat(value, s=value)])
@@ -876,10 +877,10 @@ def test_paths_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_caches_are_bounded_and_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "MOST_PATHS", 500)
+    monkeypatch.setattr(structures, "MOST_PATHS", 500)
     for i in range(100):
         treepress.tree_partition([0] * i)
-    assert sum(len(s.paths) for s in partition._structures.values()) <= 500
+    assert sum(len(s.paths) for s in structures._structures.values()) <= 500
 
     class Leaf:
         pass
@@ -1113,6 +1114,47 @@ def test_what_is_remembered_of_combinations_is_bounded() -> None:
     for i in range(50):
         assert join(treedef, dict(items[:i]), dict(items[i:])) == list(range(50))
     assert len(treedef._structure.places) <= 4
+
+
+def test_dicts_with_the_same_first_key_are_not_mixed_up() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    made = "".join(["gue", "ss"])
+    for _ in range(3):
+        for keys in (
+            ["guess", "b", "c"],
+            ["guess", "c", "b"],
+            ["guess", "b", "d"],
+            ["guess", "b"],
+            ["guess", Text("b"), "c"],
+            [Text("guess"), "b", "c"],
+            [made, "b", "c"],
+            ["guess"],
+            [],
+        ):
+            tree = [{key: f"{key}{i}" for i, key in enumerate(keys)}, 1]
+            treedef, text, rest = treepress.tree_partition(tree, str)
+            paths = [jtu.keystr(path) for path, _ in jtu.tree_flatten_with_path(tree)[0]]
+            assert [*text, *rest] == paths == list(treedef.paths)
+            assert [*text.values(), *rest.values()] == jax.tree.leaves(tree)
+            again = treepress.tree_combine(treedef, text, rest)
+            assert again == tree
+            assert list(map(type, again[0])) == list(map(type, sorted(keys)))
+
+
+def test_choices_that_take_turns_are_not_mixed_up() -> None:
+    tree = [1, "a", 2.0, "b", [3], {}]
+    for filters in [(int,), (str,), (int,), (int,), (int,), (int, str), (int, str)] * 3:
+        treedef, *parts = treepress.tree_partition(tree, *filters)
+        leaves = jax.tree.leaves(tree)
+        for cls, part in zip(filters, parts):
+            assert list(part.values()) == [x for x in leaves if isinstance(x, cls)]
+        assert list(parts[-1].values()) == [x for x in leaves if not isinstance(x, filters)]
+        assert join(treedef, *parts) == tree
+        for part in parts:
+            part["added"] = 1
+            part.pop("[0]", None)
 
 
 def test_callable_pytrees_are_predicates() -> None:

@@ -13,8 +13,10 @@ from .inplace import (
     uninstall,
 )
 from .module import FlatMixin, Module
-from .partition import Partition, TreeDef, tree_combine, tree_partition
+from .partition import Partition
 from .records import register_dataclass
+from .split import tree_combine, tree_partition
+from .treedef import TreeDef
 
 __all__ = [
     "Accelerated",

@@ -1,0 +1,66 @@
+"""Walks over trees, and where in the tree they fail."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final
+
+from . import _kinds
+from ._backend import tree_kernels as kernels
+from ._filters import Plan
+
+# Nested deeper than this, a tree is refused: compiled code that recurses has only the C
+# stack, 512 KiB for a thread on some systems, and overflowing that ends the process.
+MOST_LEVELS: Final = 1000
+
+_calls = itertools.count(1)
+
+
+def walk_over(
+    tree: Any, plan: Plan, is_leaf: Callable[[Any], bool] | None, style: tuple[bool, str]
+) -> tuple[Any, tuple[Any, ...]]:
+    """The `Walk` over a tree, with what it found, and the tree's shape."""
+    walk = kernels.Walk(
+        plan.chooser.current_entries(),
+        plan.chooser.enter,
+        _kinds.orders,
+        _kinds.order,
+        plan.tests,
+        plan.as_bool,
+        is_leaf,
+        MOST_LEVELS,
+        next(_calls),
+        bool(plan.prefixes),
+    )
+    try:
+        return walk, walk.over(tree)
+    except Exception as error:
+        _explain(error, walk, style)
+        raise
+
+
+def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
+    """Add to an error where in the tree it came up."""
+    shape = (*walk.shape, walk.run) if walk.run else tuple(walk.shape)
+    path = kernels.paths(shape, *style)[-1]
+    if isinstance(error, RecursionError) and _is_ours(error):
+        raise RecursionError(
+            f"the tree is nested too deep (more than {MOST_LEVELS} levels, or than Python's "
+            f"own limit allows), at {path[:40]}...{path[-40:]}. Is a list or dict a part "
+            f"of itself? If not, keep what repeats in a list, or stop at a node by is_leaf"
+        ) from None
+    where = f"at {path!r} in the tree" if path else "at the root"
+    error.add_note(f"treepress: {where}")
+
+
+def _is_ours(error: RecursionError) -> bool:
+    """Whether the walk went too deep, and not a filter."""
+    if not error.args:
+        return True
+    # On the Python backend the interpreter's own limit is met first, by whatever is called
+    # from far down in the walk.
+    walking = 0
+    frame = error.__traceback__
+    while frame is not None:
+        walking += frame.tb_frame.f_code.co_name in ("visit", "visit_all", "descend")
+        frame = frame.tb_next
+    return walking > 100
