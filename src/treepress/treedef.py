@@ -1,17 +1,21 @@
 """`TreeDef`: what is left of a tree without its leaves."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import jax
 
+from . import _kinds
 from ._backend import backend
 from ._backend import tree_kernels as kernels
 from ._filters import Plan, plan_of
-from ._walk import walk_over
+from ._trouble import MOST_LEVELS, explain
 
 # How many paths are remembered, all structures together.
 MOST_PATHS: Final = 1 << 20
+
+_calls = itertools.count(1)
 
 
 class TreeDef:
@@ -118,7 +122,23 @@ def take_apart(
     tree: Any, plan: Plan, is_leaf: Callable[[Any], bool] | None, style: tuple[bool, str]
 ) -> tuple[Any, TreeDef]:
     """The `Walk` over a tree, with the leaves, and the `TreeDef`."""
-    walk, shape = walk_over(tree, plan, is_leaf, style)
+    walk = kernels.Walk(
+        plan.chooser.current_entries(),
+        plan.chooser.enter,
+        _kinds.orders,
+        _kinds.order,
+        plan.tests,
+        plan.as_bool,
+        is_leaf,
+        MOST_LEVELS,
+        next(_calls),
+        bool(plan.prefixes),
+    )
+    try:
+        shape = walk.over(tree)
+    except Exception as error:
+        explain(error, walk, style)
+        raise
     treedef = TreeDef(_structure(shape, style), shape, tuple(walk.aux))
     if backend == "python" and not treedef._structure.builtin and is_leaf is None:
         # For the interpreter JAX's own way back is the faster one, and asks for its own.

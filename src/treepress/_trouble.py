@@ -1,44 +1,15 @@
-"""Walks over trees, and where in the tree they fail."""
+"""Where in a tree a walk failed."""
 
-import itertools
-from collections.abc import Callable
 from typing import Any, Final
 
-from . import _kinds
 from ._backend import tree_kernels as kernels
-from ._filters import Plan
 
 # Nested deeper than this, a tree is refused: compiled code that recurses has only the C
 # stack, 512 KiB for a thread on some systems, and overflowing that ends the process.
 MOST_LEVELS: Final = 1000
 
-_calls = itertools.count(1)
 
-
-def walk_over(
-    tree: Any, plan: Plan, is_leaf: Callable[[Any], bool] | None, style: tuple[bool, str]
-) -> tuple[Any, tuple[Any, ...]]:
-    """The `Walk` over a tree, with what it found, and the tree's shape."""
-    walk = kernels.Walk(
-        plan.chooser.current_entries(),
-        plan.chooser.enter,
-        _kinds.orders,
-        _kinds.order,
-        plan.tests,
-        plan.as_bool,
-        is_leaf,
-        MOST_LEVELS,
-        next(_calls),
-        bool(plan.prefixes),
-    )
-    try:
-        return walk, walk.over(tree)
-    except Exception as error:
-        _explain(error, walk, style)
-        raise
-
-
-def _explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
+def explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
     """Add to an error where in the tree it came up."""
     shape = (*walk.shape, walk.run) if walk.run else tuple(walk.shape)
     path = kernels.paths(shape, *style)[-1]
