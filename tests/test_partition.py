@@ -3,6 +3,7 @@
 import collections
 import collections.abc
 import dataclasses
+import difflib
 import functools as ft
 import io
 import json
@@ -13,7 +14,7 @@ import re
 import sys
 import threading
 import weakref
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, ClassVar, NamedTuple, Optional, Union
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _backend
+from treepress import _backend, _kinds
 from treepress import treedef as structures
 from twins import outcome, state
 
@@ -293,7 +294,10 @@ def test_filter_results() -> None:
         treepress.tree_partition(
             tree, lambda x: False, lambda x: isinstance(x, jax.Array) and x > 0
         )
-    assert caught.value.__notes__ == ["treepress: at \"['a'][1]\" in the tree"]
+    assert caught.value.__notes__ == [
+        "treepress: filters[1], at \"['a'][1]\" in the tree; filters are asked at inner nodes "
+        "too"
+    ]
 
 
 def test_filter_that_raises_has_the_path_added() -> None:
@@ -310,10 +314,17 @@ def test_filter_that_raises_has_the_path_added() -> None:
     ]:
         with pytest.raises(KeyError, match="mine") as caught:
             treepress.tree_partition(tree, filter_)
-        assert caught.value.__notes__ == [f"treepress: at {path!r} in the tree"]
+        assert caught.value.__notes__ == [
+            f"treepress: filters[0], at {path!r} in the tree; filters are asked at inner "
+            f"nodes too"
+        ]
     with pytest.raises(KeyError) as caught:
         treepress.tree_partition(3, filter_)
-    assert caught.value.__notes__ == ["treepress: at the root"]
+    (note,) = caught.value.__notes__
+    assert note.startswith("treepress: filters[0], at the root")
+    with pytest.raises(KeyError) as caught:
+        treepress.tree_partition([3], lambda x: False, is_leaf=filter_)
+    assert caught.value.__notes__ == ["treepress: is_leaf, at '[0]' in the tree"]
 
 
 def test_is_leaf() -> None:
@@ -612,7 +623,7 @@ def test_combine_says_what_is_wrong() -> None:
     with pytest.raises(KeyError, match="and 15 more"):
         join(treedef)
     for wrong in ([1], None, 3):
-        with pytest.raises(TypeError, match="partition number 1 is a"):
+        with pytest.raises(TypeError, match=r"partitions\[1\] is of type"):
             join(treedef, many, wrong)
     with pytest.raises(TypeError, match="takes the treedef"):
         join("x", many)
@@ -1193,7 +1204,7 @@ def test_is_leaf_is_asked_as_jax_asks() -> None:
     jax.tree.leaves(tree, is_leaf=lambda x: asked[0].append(x))  # type: ignore[func-returns-value]
     treepress.tree_partition(tree, is_leaf=lambda x: bool(asked[1].append(x)))  # type: ignore[func-returns-value]
     assert state(asked[1]) == state(asked[0])
-    with pytest.raises(TypeError, match="is_leaf returned a int, no bool"):
+    with pytest.raises(TypeError, match="is_leaf returned <class 'int'>, no bool"):
         treepress.tree_partition(tree, is_leaf=lambda x: 1)
 
 
@@ -1239,7 +1250,8 @@ def test_recursion_error_of_a_filter_is_its_own() -> None:
     with pytest.raises(RecursionError) as caught:
         treepress.tree_partition([1], endless)
     assert "nested too deep" not in str(caught.value)
-    assert caught.value.__notes__ == ["treepress: at the root"]
+    (note,) = caught.value.__notes__
+    assert note.startswith("treepress: filters[0], at the root")
 
 
 @pytest.mark.parametrize(
@@ -1264,3 +1276,89 @@ def test_subclass_of_partition() -> None:
     assert type(again) is Mine
     assert list(again.items()) == [("b", 2), ("a", 3)]
     weakref.ref(again)
+
+
+@pytest.mark.parametrize("levels", [250, 400, 700, 960])
+def test_nested_deep_far_down_the_stack(levels: int) -> None:
+    tree: Any = 1
+    for _ in range(levels):
+        tree = [tree]
+
+    def below(frames: int, function: Any) -> Any:
+        return function() if frames == 0 else below(frames - 1, function)
+
+    def usable() -> int:
+        def deeper(n: int) -> int:
+            try:
+                return deeper(n + 1)
+            except RecursionError:
+                return n
+
+        return deeper(0)
+
+    before = usable()
+    try:
+        treedef, part = treepress.tree_partition(tree, int)[:2]
+    except RecursionError:
+        assert treepress.backend == "python"
+        return
+    for frames in (1, before // 3, before * 2 // 3, before - 150):
+        again = below(frames, lambda: treepress.tree_combine(treedef, part))
+        while isinstance(again, list):
+            (again,) = again
+        assert again == 1
+        try:
+            below(frames, lambda: hash(treedef))
+        except RecursionError as error:
+            assert "too deep for JAX" in str(error)  # noqa: PT017
+        # JAX keeps the count of levels where a function that it calls fails.
+        assert abs(usable() - before) < 20
+
+
+def test_a_wrong_key_in_a_large_tree_is_soon_reported() -> None:
+    tree = [{"a": i, "b": str(i)} for i in range(50_000)]
+    treedef, ints, rest = treepress.tree_partition(tree, int)
+    compared = 0
+    original = difflib.get_close_matches
+
+    def count(name: str, paths: Any, *args: Any) -> Any:
+        nonlocal compared
+        paths = list(paths)
+        compared += len(paths)
+        return original(name, paths, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(difflib, "get_close_matches", count)
+        wrong = dict(ints)
+        wrong["[7]['c']"] = wrong.pop("[7]['a']")
+        with pytest.raises(KeyError, match=r"missing.*closest to \"\[7\]\['c'\]\" is"):
+            treepress.tree_combine(treedef, wrong, rest)
+        with pytest.raises(KeyError, match="another `simple` or `separator`"):
+            treepress.tree_combine(treedef, {f"{k}/x/y/z/0": v for k, v in ints.items()})
+    assert 0 < compared <= 2000
+
+
+def test_wrong_arguments_are_told_what_to_write() -> None:
+    treedef, ints, rest = treepress.tree_partition([1, "a"], int)
+    with pytest.raises(TypeError, match=r"write tree_combine\(treedef, \*partitions\)"):
+        treepress.tree_combine(treedef, [ints, rest])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write tree_combine\(treedef, \*partitions\)"):
+        treepress.tree_combine((treedef, ints, rest))
+    with pytest.raises(TypeError, match="is_leaf is of type int"):
+        treepress.tree_partition([1], is_leaf=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="separator is of type NoneType"):
+        treepress.tree_partition([1], separator=None)  # type: ignore[arg-type]
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(RecursionError, match=r"filters\[0\] is nested too deep"):
+        treepress.tree_partition([1], loop)
+
+
+def test_class_variables_are_no_children() -> None:
+    class WithVariable(eqx.Module):
+        x: Any
+        shared: ClassVar[int] = 3
+
+    kind = _kinds.kind_of(WithVariable)
+    assert kind.names == ("x",)
+    assert treepress.tree_partition(WithVariable(1))[1] == {".x": 1}

@@ -97,7 +97,12 @@ def _is_prefix(filter_: Any, number: int, root: type) -> bool:
         )
     whole = filter_ is not None or root is type(None)
     if whole and (is_node(type(filter_)) or hasattr(filter_, "_fields")):
-        leaves = jtu.tree_flatten_with_path(filter_)[0]
+        try:
+            leaves = jtu.tree_flatten_with_path(filter_)[0]
+        except (RecursionError, SystemError) as error:
+            raise RecursionError(
+                f"{name} is nested too deep for a tree of bools. Is it a part of itself?"
+            ) from error
         faults = [(path, leaf) for path, leaf in leaves if not _is_flag(leaf)]
         if callable(filter_) and (faults or type(filter_) is not root):
             # A predicate with a state: it is not the like of the tree with bools in it.

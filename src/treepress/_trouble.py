@@ -20,6 +20,10 @@ def explain(error: Exception, walk: Any, style: tuple[bool, str]) -> None:
             f"of itself? If not, keep what repeats in a list, or stop at a node by is_leaf"
         ) from None
     where = f"at {path!r} in the tree" if path else "at the root"
+    if walk.asked == kernels.ASK:
+        where = f"is_leaf, {where}"
+    elif walk.asked >= 0:
+        where = f"filters[{walk.asked}], {where}; filters are asked at inner nodes too"
     error.add_note(f"treepress: {where}")
 
 

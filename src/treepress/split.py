@@ -1,7 +1,8 @@
 """`tree_partition` and `tree_combine`: trees as flat mappings from paths to leaves."""
 
 import difflib
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import jax.tree_util as jtu
@@ -31,10 +32,13 @@ def tree_partition(
             - a type or a tuple of types, satisfied by its instances,
             - a predicate, called with the node, that returns a bool, or
             - a pytree of bools (or predicates on leaves) that is a prefix of `tree`, as
-              `equinox.partition` takes. A bool stands for the node that it is at.
+              `equinox.partition` takes. A bool stands for the node that it is at. (A
+              callable Module is a predicate, unless it is of the type of `tree` and its
+              leaves are bools or predicates.)
         is_leaf: as in `jax.tree.flatten`: nodes for which it holds are leaves.
         simple: paths of plain keys, `layers/0/weight` with `separator="/"`, as in
             `jax.tree_util.keystr`.
+            Alone it puts nothing between two keys; then two leaves may have one path.
         separator: what is put between two keys of a path.
 
     Returns:
@@ -51,6 +55,7 @@ def tree_partition(
 
     Cost: in compiled code some 0.1 µs for each leaf and each node; paths are made once for
     each structure. Predicates cost what they cost, at every node down to where one holds.
+    A tree of bools costs some 2 µs for each leaf.
     `make bench` prints figures.
 
     Example:
@@ -64,6 +69,12 @@ def tree_partition(
 
     The rules are those of Inox (François Rozet), where partitions of this form come from.
     """
+    if not (is_leaf is None or callable(is_leaf)):
+        raise TypeError(
+            f"is_leaf is of type {type(is_leaf).__name__}; give a function of a node, or None"
+        )
+    if not isinstance(separator, str):
+        raise TypeError(f"separator is of type {type(separator).__name__}; give a string")
     plan = plan_of(filters, type(tree))
     walk, treedef = take_apart(tree, plan, is_leaf, (simple, separator))
     structure = treedef._structure
@@ -86,13 +97,15 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
             shapes, None, whole trees.
 
     Returns:
-        The tree.
+        The tree. Only paths are compared: other leaves at the same paths are taken as they
+        are.
 
     Raises:
         KeyError: if paths are missing, unknown, or given twice; all of them are named.
         TypeError: if an argument is no treedef or no mapping.
 
-    Cost: in compiled code some 0.1 µs for each leaf and each node.
+    Cost: in compiled code some 0.1 µs for each leaf and each node; the first time for a
+    structure of builtin containers some 5 µs.
 
     Example:
         >>> import treepress
@@ -113,7 +126,7 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
             raise
         raise error from None
     if leaves is None:
-        raise _wrong(treedef, partitions) or Keys(
+        raise _wrong(treedef, partitions) or PathError(
             "a mapping has another length than it has keys, or changes while it is read"
         )
     return treedef._build(leaves)
@@ -125,8 +138,9 @@ _BLANK: Final = object()
 def _as_treedef(treedef: Any) -> TreeDef:
     if not isinstance(treedef, jtu.PyTreeDef):
         raise TypeError(
-            f"tree_combine takes the treedef that tree_partition returned first, not a "
-            f"{type(treedef).__name__}"
+            f"tree_combine takes the treedef that tree_partition returned first, and got "
+            f"an object of type {type(treedef).__name__}; write tree_combine(treedef, "
+            f"*partitions)"
         )
     blank = treedef.unflatten([Leaf() for _ in range(treedef.num_leaves)])
     return treedef_of_blank(blank, (False, ""))
@@ -137,17 +151,20 @@ def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception | None:
     counts: dict[Any, int] = {}
     for number, partition in enumerate(partitions):
         if not isinstance(partition, Mapping):
+            hint = ""
+            if isinstance(partition, (list, tuple)):
+                hint = "; write tree_combine(treedef, *partitions)"
             return TypeError(
-                f"tree_combine takes mappings from paths to leaves; the partition number "
-                f"{number} is a {type(partition).__name__}"
+                f"tree_combine takes mappings from paths to leaves; partitions[{number}] is "
+                f"of type {type(partition).__name__}{hint}"
             )
         for key in partition:
             try:
                 counts[key] = counts.get(key, 0) + 1
             except TypeError:
                 return TypeError(
-                    f"the partition number {number} has a {type(key).__name__} for a key; "
-                    f"keys are paths, which are strings"
+                    f"partitions[{number}] has a key of type {type(key).__name__}; keys "
+                    f"are paths, which are strings"
                 )
     known = treedef._structure.index
     missing = [path for path in known if path not in counts]
@@ -158,15 +175,26 @@ def _wrong(treedef: TreeDef, partitions: tuple[Any, ...]) -> Exception | None:
         sentences.append(f"missing: {listed(missing)}")
     if unknown:
         sentences.append(f"not in the tree: {listed(unknown)}")
-        close = difflib.get_close_matches(str(unknown[0]), missing or list(known), 1, 0.0)
-        if close:
+        close = _closest(str(unknown[0]), missing or known)
+        if len(missing) == len(known) > 1:
+            sentences.append(
+                "they are paths of another tree, or made with another `simple` or "
+                "`separator`"
+            )
+        elif close:
             sentences.append(f"the path closest to {unknown[0]!r} is {close[0]!r}")
     if twice:
         sentences.append(f"given more than once: {listed(twice)}")
-    return Keys("; ".join(sentences)) if sentences else None
+    return PathError("; ".join(sentences)) if sentences else None
 
 
-class Keys(KeyError):
+def _closest(name: str, paths: Iterable[str]) -> list[str]:
+    # Comparing takes long, and paths may be very many.
+    alike = (path for path in paths if abs(len(path) - len(name)) <= 8)
+    return difflib.get_close_matches(name, itertools.islice(alike, 1000), 1)
+
+
+class PathError(KeyError):
     """A KeyError that prints its message as it is."""
 
     def __str__(self) -> str:

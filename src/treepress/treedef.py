@@ -15,6 +15,9 @@ from ._trouble import MOST_LEVELS, explain
 # How many paths are remembered, all structures together.
 MOST_PATHS: Final = 1 << 20
 
+# Longer paths than this, in characters, may be those of a tree that is nested deep.
+MOST_BUILTIN: Final = 300
+
 _calls = itertools.count(1)
 
 
@@ -23,7 +26,12 @@ class TreeDef:
 
     Hashable, comparable and picklable; it can be closed over, or be a static argument of a
     jitted function. `jax.tree.unflatten(treedef, leaves)` takes it, with the leaves in the
-    order of `paths`.
+    order of `paths`. `tree_partition` makes it, nothing else does.
+
+    Two are equal if their structures and paths are, so those of partitions with another
+    `simple` or `separator` are not. Only its attribute `treedef` can be equal to what
+    `jax.tree.structure` gives. It can be pickled if the tree without its leaves can, and
+    is not nested too deep for pickle.
 
     Attributes:
         paths: the path to each leaf, in order.
@@ -51,9 +59,7 @@ class TreeDef:
     @property
     def treedef(self) -> Any:
         if self._treedef is None:
-            # Leaves may be what JAX takes for nodes, where `is_leaf` said so.
-            leaves = [Leaf() for _ in self.paths]
-            self._treedef = jax.tree.structure(self._build(leaves), is_leaf=_is_blank)
+            self._treedef = _structure_of(self._build([Leaf() for _ in self.paths]))
         return self._treedef
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
@@ -81,8 +87,9 @@ class TreeDef:
         if structure.builtin:
             if structure.treedef is None:
                 blanks = [Leaf() for _ in structure.paths]
-                tree = kernels.build(self._shape, self._aux, blanks)
-                structure.treedef = jax.tree.structure(tree, is_leaf=_is_blank)
+                structure.treedef = _structure_of(
+                    kernels.build(self._shape, self._aux, blanks)
+                )
             return structure.treedef.unflatten(leaves)
         if self._treedef is not None and backend == "python":
             return self._treedef.unflatten(leaves)
@@ -114,8 +121,15 @@ class Leaf:
     __slots__ = ()
 
 
-def _is_blank(x: Any) -> bool:
-    return type(x) is Leaf
+def _structure_of(tree: Any) -> Any:
+    # Without an `is_leaf`: were it to fail, too deep down the stack, JAX would never give
+    # back the levels of recursion that it has counted.
+    try:
+        return jax.tree.structure(tree)
+    except (RecursionError, SystemError) as error:
+        raise RecursionError(
+            "the tree is nested too deep for JAX to flatten it from here"
+        ) from error
 
 
 def take_apart(
@@ -172,7 +186,9 @@ class Structure:
         self.style = style
         self.index = {path: i for i, path in enumerate(paths)}
         self.places: dict[str, Any] = {}
-        self.builtin: bool = kernels.is_builtin(shape)
+        # Not for what is nested deep: JAX recurses, and does not recover where it fails.
+        levels = max(map(len, paths), default=len(shape))
+        self.builtin: bool = levels <= MOST_BUILTIN and kernels.is_builtin(shape)
         self.treedef: Any = None
         # The owners of the leaves in the last call, and if in the one before too, `blanks`.
         self._split: tuple[list[int], list[Any] | None] = ([], None)

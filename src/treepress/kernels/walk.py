@@ -78,6 +78,8 @@ class Walk:
         self.depths: list[int] = []
         self.decided: list[int] = []
         self.decided_at = 0
+        # The number of the filter that raised an error, or what else was asked.
+        self.asked = NOBODY
 
     def over(self, tree: object) -> tuple[Any, ...]:
         """Walk over `tree`; returns its shape."""
@@ -100,9 +102,11 @@ class Walk:
         stop = entry.code == LEAF
         if self.is_leaf is not None:
             # Of leaves too, as JAX does.
+            self.asked = ASK
             answer = self.is_leaf(obj)
             if answer is not False and self.as_bool(answer, -1):
                 stop = True
+            self.asked = NOBODY
         if not stop:
             self.descend(obj, entry, owner, depth)
             return
@@ -177,11 +181,15 @@ class Walk:
     def ask(self, obj: object) -> int:
         """The first filter that `obj` satisfies."""
         i = 0
-        for test in self.tests:
-            result = test(obj)
-            if result is True or (result is not False and self.as_bool(result, i)):
-                return i
-            i += 1
+        try:
+            for test in self.tests:
+                result = test(obj)
+                if result is True or (result is not False and self.as_bool(result, i)):
+                    return i
+                i += 1
+        except BaseException:
+            self.asked = i
+            raise
         return NOBODY
 
     def values(self, mapping: dict[Any, Any], odd: Kind) -> tuple[Any, ...]:
