@@ -52,4 +52,9 @@ tree_kernels: Final[Any] = importlib.import_module(
     "treepress.fallback.tree" if kernels is None else "treepress.kernels.tree"
 )
 
+# That of methods.
+method_kernels: Final[Any] = importlib.import_module(
+    "treepress.fallback.method" if kernels is None else "treepress.kernels.method"
+)
+
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

@@ -95,13 +95,17 @@ def know() -> Known | str:
 
 
 def make_probe() -> type:
-    """A Module class with fields of each kind."""
+    """A Module class with fields of each kind, and a method."""
 
     class Probe(eqx.Module):
         first: object
         second: object = eqx.field(static=True)
         third: object
         fourth: object = eqx.field(static=True, default=None)
+
+        def method(self, x: int = 0) -> int:
+            """A docstring."""
+            return x
 
     return Probe
 

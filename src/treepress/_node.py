@@ -219,11 +219,15 @@ def _getstate_gives_dict() -> bool:
     return _getstate(probe) is probe.__dict__
 
 
+_getattribute: Final[Any] = object.__getattribute__
+
+
 def unusual(cls: type, base: type) -> str:
     """Why the instances of `cls`, a subclass of `base`, cannot be read by our kernels."""
     for parent in cls.__mro__:
         # In any base: Equinox's calls that of the next class.
-        if "__getattribute__" in vars(parent) and parent not in (base, object):
+        own = vars(parent).get("__getattribute__", _getattribute)
+        if own is not _getattribute and own is not vars(base).get("__getattribute__"):
             return (
                 f"{parent.__qualname__} has a __getattribute__ of its own, which may "
                 f"change what the __dict__ of {cls.__qualname__} shows"

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.tree_util as jtu
 
-from . import _backend, module
+from . import _backend, _hot, module
 from ._node import Node, names_of, nodes
 
 
@@ -29,6 +29,8 @@ class Description:
         dynamic: the names of the children's fields, in order.
         static: the names of the fields in aux, in order.
         reason: why it is not accelerated, empty if it is.
+        hot: whether its attributes and methods are as fast as those of a plain class.
+        why_not_hot: why they are not, empty if they are.
         source: Python text that does what its flatten and unflatten do.
     """
 
@@ -42,6 +44,8 @@ class Description:
     dynamic: tuple[str, ...]
     static: tuple[str, ...]
     reason: str
+    hot: bool
+    why_not_hot: str
     source: str
 
     def __str__(self) -> str:
@@ -55,6 +59,7 @@ class Description:
             "procedures": self.rule,
             "dynamic": ", ".join(self.dynamic) or "no field",
             "static": ", ".join(self.static) or "no field",
+            "hot": "yes" if self.hot else f"no: {self.why_not_hot}",
         }
         del rows["procedures" if self.kernel else "kernel"]
         if not self.rule:
@@ -114,6 +119,8 @@ def describe(cls_or_instance: Any) -> Description:
         dynamic=node.dynamic,
         static=node.static,
         reason=reason,
+        hot=_hot.is_hot(cls),
+        why_not_hot=_hot.why_not(cls),
         source=node.source,
     )
 

@@ -10,9 +10,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import os
 import sys
-import threading
 import typing
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -22,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import equinox as eqx
 import jax.tree_util as jtu
 
-from . import module
+from . import _hot, module
 from ._equinox import Known
 from ._node import Node, module_node, names_of, nodes, unusual
 from .description import Description, describe, is_node
@@ -59,13 +57,14 @@ class Original(NamedTuple):
     unflatten: tuple[Any, ...]
 
 
-# All that follows is changed under this lock alone.
-_lock = threading.RLock()
+# All that follows is changed under `_hot.lock` alone.
 _originals: WeakKeyDictionary[type, Original] = WeakKeyDictionary()
 # Of these, subclasses that are made later are accelerated too.
 _roots: WeakSet[type] = WeakSet()
 # Asked for before Equinox had registered them.
 _awaited: WeakSet[type] = WeakSet()
+# By `deaccelerate`, since `install`.
+_taken_back: WeakSet[type] = WeakSet()
 _warned: WeakSet[type] = WeakSet()
 _installed = False
 _contexts = 0
@@ -74,7 +73,7 @@ ACCELERATE: Final = "accelerate"
 INSTALL: Final = "install"
 
 
-def accelerate(*classes: Any, subclasses: bool = False) -> Any:
+def accelerate(*classes: Any, subclasses: bool = False, hot: bool = True) -> Any:
     """Have JAX flatten existing Module classes with treepress's kernels, in place.
 
     Leaves, key paths, treedefs and live instances are as before: treedefs made before are
@@ -92,6 +91,8 @@ def accelerate(*classes: Any, subclasses: bool = False) -> Any:
         subclasses: whether their subclasses are accelerated too, those there are and
             those still to be made. (`unxt.Quantity` needs it: its instances are of
             subclasses, one for each dimension.)
+        hot: whether attributes and methods become as fast as those of a plain class, which
+            holds for subclasses too. False leaves them to Equinox.
 
     Returns:
         what it was given: one class, or a tuple of several.
@@ -115,16 +116,18 @@ def accelerate(*classes: Any, subclasses: bool = False) -> Any:
     Starkman's remark that a class cannot be registered again.
     """
     if not classes:
-        return functools.partial(accelerate, subclasses=subclasses)
+        return functools.partial(accelerate, subclasses=subclasses, hot=hot)
     wanted = _classes(ACCELERATE, classes)
-    with _lock:
+    with _hot.lock:
+        named = wanted
         if subclasses:
             _roots.update(wanted)
-            wanted = _with_subclasses(wanted)
+            wanted = _hot.with_subclasses(wanted)
         for cls in wanted:
             reason = _take(cls, ACCELERATE)
             if reason:
                 _warn([(cls, reason)])
+        _hot.choose(named, hot)
     return classes[0] if len(classes) == 1 else classes
 
 
@@ -158,8 +161,8 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
         raise TypeError("deaccelerate takes one class or more; got none")
     wanted = _classes("deaccelerate", classes)
     if subclasses:
-        wanted = _with_subclasses(wanted)
-    with _lock:
+        wanted = _hot.with_subclasses(wanted)
+    with _hot.lock:
         for cls in wanted:
             node = nodes.get(cls)
             if node is not None and node.functions is not None and cls not in _originals:
@@ -172,10 +175,12 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
+        _hot.choose(wanted, False if _installed or _contexts else None)
+        _taken_back.update(wanted)
     return classes[0] if len(classes) == 1 else classes
 
 
-def install() -> None:
+def install(*, hot: bool = True) -> None:
     """Accelerate every Module class in the process, now and from now on.
 
     Meant for one line at the top of a program; `import treepress.auto` does the same. Calling
@@ -184,6 +189,9 @@ def install() -> None:
 
     The classes that `accelerate` leaves alone are left alone; a warning is given for those
     that were registered in a way which treepress does not know.
+
+    Arguments:
+        hot: as that of `accelerate`.
 
     Cost: some 50 µs for each class that exists, with compiled kernels, and for each one made
     later.
@@ -196,9 +204,9 @@ def install() -> None:
         >>> treepress.uninstall()
     """
     global _installed
-    with _lock:
+    with _hot.lock:
         _installed = True
-        _install()
+        _install(hot)
 
 
 def uninstall() -> None:
@@ -217,17 +225,20 @@ def uninstall() -> None:
         False
     """
     global _installed
-    with _lock:
+    with _hot.lock:
         _installed = False
         _uninstall()
 
 
 @contextlib.contextmanager
-def installed() -> Iterator[None]:
+def installed(*, hot: bool = True) -> Iterator[None]:
     """`install` for the time of a `with` statement.
 
     The last of several that overlap, in whichever threads, takes it back; and none where
     `install` itself was called.
+
+    Arguments:
+        hot: as that of `accelerate`.
 
     Cost: that of `install` and `uninstall`.
 
@@ -240,13 +251,13 @@ def installed() -> Iterator[None]:
         False
     """
     global _contexts
-    with _lock:
+    with _hot.lock:
         _contexts += 1
-        _install()
+        _install(hot)
     try:
         yield
     finally:
-        with _lock:
+        with _hot.lock:
             _contexts -= 1
             if not (_contexts or _installed):
                 _uninstall()
@@ -267,7 +278,7 @@ def accelerated() -> list[Accelerated]:
         ('Linear', 'accelerate')
         >>> _ = treepress.deaccelerate(eqx.nn.Linear)
     """
-    with _lock:
+    with _hot.lock:
         known = list(nodes.items())
     found = [
         Accelerated(cls, node.how, node.since)
@@ -277,19 +288,25 @@ def accelerated() -> list[Accelerated]:
     return sorted(found, key=lambda one: one.since)
 
 
-def _install() -> None:
+def _install(hot: bool) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
         return
     left = []
-    for cls in _with_subclasses([eqx.Module]):
+    for cls in _hot.with_subclasses([eqx.Module]):
         reason = _take(cls, INSTALL) if cls is not module.probe else ""
         if reason:
             left.append((cls, reason))
+    _hot.choose(_taken_back, None)
+    _taken_back.clear()
+    _hot.choose([eqx.Module], hot)
     _warn(left)
 
 
 def _uninstall() -> None:
+    _hot.choose(_taken_back, None)
+    _taken_back.clear()
+    _hot.choose([eqx.Module], None)
     for cls, node in list(nodes.items()):
         if node.how == INSTALL:
             _give_back(cls)
@@ -297,7 +314,7 @@ def _uninstall() -> None:
 
 def _new_class(cls: type) -> None:
     """What `module` calls when Equinox has registered a class."""
-    with _lock:
+    with _hot.lock:
         how = ""
         if cls in _awaited or any(base in _roots for base in cls.__mro__[1:]):
             how = ACCELERATE
@@ -310,16 +327,6 @@ def _new_class(cls: type) -> None:
 
 
 module.watchers.append(_new_class)
-
-
-if hasattr(os, "register_at_fork"):
-
-    def _after_fork() -> None:
-        # Another thread may have held it, which the child does not have.
-        global _lock
-        _lock = threading.RLock()
-
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _warn(left: list[tuple[type, str]]) -> None:
@@ -392,7 +399,7 @@ def _defined_in(package: ModuleType) -> list[type]:
     name = package.__name__
     found = [
         cls
-        for cls in _with_subclasses([eqx.Module])
+        for cls in _hot.with_subclasses([eqx.Module])
         if cls.__module__ == name or cls.__module__.startswith(f"{name}.")
     ]
     if not found:
@@ -401,19 +408,6 @@ def _defined_in(package: ModuleType) -> list[type]:
             f"submodules; import the module that defines it, or give the class itself"
         )
     return found
-
-
-def _with_subclasses(classes: Iterable[type]) -> list[type]:
-    """The classes and all below them, each once, a class before those below it."""
-    found: dict[int, type] = {}
-    todo = list(classes)[::-1]
-    while todo:
-        cls = todo.pop()
-        if id(cls) not in found:
-            found[id(cls)] = cls
-            # Not `cls.__subclasses__`, which a class may define.
-            todo.extend(reversed(type.__subclasses__(cls)))
-    return list(found.values())
 
 
 def _take(cls: type, how: str) -> str:

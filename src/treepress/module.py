@@ -20,6 +20,16 @@ FLATTEN_WITH_KEYS: Final = "_eqx_tree_flatten_with_keys"
 UNFLATTEN: Final = "_eqx_tree_unflatten"
 
 
+# What Equinox registered each class with that was made since, and has no FlatMixin.
+registered: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
+
+# Called with each class that was made since.
+watchers: Final[list[Callable[[type], None]]] = []
+
+# Whether a class, and what derives from it, shall be hot; the first in the MRO counts.
+hot_choices: Final[WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+
+
 class Registered:
     """Gives, of a class or an instance, the function that the class is registered with.
 
@@ -66,6 +76,9 @@ class FlatMixin:
         flatten: as `_eqx_tree_flatten`.
         unflatten: as `_eqx_tree_unflatten`; a plain function of `(aux, children)` will do.
         flatten_with_keys: as `_eqx_tree_flatten_with_keys`.
+        hot: whether attributes and methods are as fast as those of a plain class (the
+            default). False leaves them to Equinox, for subclasses too that do not say
+            otherwise.
 
     Raises:
         TypeError: at the class statement, for a procedure of the wrong form.
@@ -101,6 +114,7 @@ class FlatMixin:
         flatten: Callable[[Any], tuple[Any, Any]] | None = None,
         unflatten: Callable[[Any, Any], Any] | None = None,
         flatten_with_keys: Callable[[Any], tuple[Any, Any]] | None = None,
+        hot: bool | None = None,
         **kwargs: Any,
     ) -> None:
         try:
@@ -110,9 +124,11 @@ class FlatMixin:
                 raise
             raise TypeError(
                 f"{cls.__qualname__} has unknown class keywords: {', '.join(kwargs)}. "
-                f"FlatMixin knows flatten, unflatten and flatten_with_keys; Equinox knows "
-                f"strict"
+                f"FlatMixin knows flatten, unflatten, flatten_with_keys and hot; Equinox "
+                f"knows strict"
             ) from None
+        if hot is not None:
+            hot_choices[cls] = hot
         if flatten is not None:
             setattr(cls, FLATTEN, flatten)
         if flatten_with_keys is not None:
@@ -126,12 +142,17 @@ class FlatMixin:
 def _register(nodetype: type, *args: Any, **kwargs: Any) -> None:
     """What Equinox calls to register each Module class."""
     # By identity: a metaclass may define equality as it likes.
-    if not any(base is FlatMixin for base in nodetype.__mro__):
+    if any(base is FlatMixin for base in nodetype.__mro__):
+        _register_mixed(nodetype, *args, **kwargs)
+    else:
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
         registered[nodetype] = kwargs
-        for watch in watchers:
-            watch(nodetype)
-        return
+    for watch in watchers:
+        watch(nodetype)
+
+
+def _register_mixed(nodetype: type, *args: Any, **kwargs: Any) -> None:
+    """Register a class that has FlatMixin."""
     own = _own_procedures(nodetype)
     if own is not None:
         _register_own(nodetype, own)
@@ -316,12 +337,6 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         level += 1
     warnings.warn(f"treepress: {message}", category, stacklevel=level)
 
-
-# What Equinox registered each class with that was made since, and has no FlatMixin.
-registered: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
-
-# Called with each such class.
-watchers: Final[list[Callable[[type], None]]] = []
 
 probe: type = object
 

@@ -1,0 +1,442 @@
+"""Hot classes: attributes and methods of Modules at the speed of those of a plain class.
+
+Equinox makes bound methods pytrees by a `__getattribute__` in Python, which every attribute
+read goes through. In a hot class that is `object.__getattribute__` again, which the interpreter
+has a slot for, and in the place of each function stands a descriptor that makes the
+`BoundMethod` itself.
+"""
+
+import functools
+import os
+import threading
+import warnings
+from collections.abc import Iterable
+from types import FunctionType, MethodType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import equinox as eqx
+import jax
+
+try:
+    from equinox._module import _prebuilt
+except ImportError:
+    _prebuilt = None  # type: ignore[assignment]
+
+from . import _backend, module
+from ._equinox import Known
+
+BoundMethod: Any = getattr(_prebuilt, "BoundMethod", None)
+
+Binder: Any = _backend.method_kernels.Binder
+
+_PLAIN: Final = object.__getattribute__
+
+# Changed under this lock alone, here and in `inplace`.
+lock = threading.RLock()
+
+if hasattr(os, "register_at_fork"):
+
+    def _after_fork() -> None:
+        # Another thread may have held it, which the child does not have.
+        global lock
+        lock = threading.RLock()
+
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Method(Binder):  # type: ignore[misc]
+    """Stands for a plain function, or one that `jax.jit` made of it."""
+
+    def __init__(self, function: Any) -> None:
+        assert isinstance(module.known, Known)
+        super().__init__(function, BoundMethod, module.known.wrappers)
+        # For doctest, pydoc and others that look into the `__dict__` of the class.
+        functools.update_wrapper(self, function)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        # A class that is pickled by value is one with plain functions.
+        return _itself, (self.__wrapped__,)
+
+
+class Other:
+    """Stands for any other descriptor that may give a method."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self.__wrapped__ = descriptor
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            if hasattr(descriptor, name):
+                setattr(self, name, getattr(descriptor, name))
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        descriptor = self.__wrapped__
+        return _as_pytree(type(descriptor).__get__(descriptor, obj, owner), obj)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "__wrapped__"), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return _itself, (self.__wrapped__,)
+
+
+class Inherited:
+    """Stands in a hot class for what it inherits from one that is not hot.
+
+    That class is not touched: it may be anybody's, and no Module.
+    """
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls = cls
+        self.name = name
+
+    @property
+    def __wrapped__(self) -> Any:
+        return getattr(super(self.cls, self.cls), self.name)
+
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override]
+        return self.__wrapped__.__doc__
+
+    @property
+    def __isabstractmethod__(self) -> bool:
+        return bool(getattr(self.__wrapped__, "__isabstractmethod__", False))
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        try:
+            if obj is None:
+                return getattr(super(self.cls, owner), self.name)
+            return _as_pytree(getattr(super(self.cls, obj), self.name), obj)
+        except AttributeError as error:
+            if error.name != self.name or type(error.obj) is not super:
+                raise
+            cls = type(obj) if owner is None else owner
+            raise AttributeError(
+                f"{cls.__name__!r} object has no attribute {self.name!r}",
+                name=self.name,
+                obj=obj,
+            ) from None
+
+    def __reduce__(self) -> Any:
+        return _itself, (self.__wrapped__,)
+
+
+_OURS: Final = (Method, Other, Inherited)
+
+
+def _itself(obj: Any) -> Any:
+    return obj
+
+
+def _as_pytree(out: Any, obj: Any) -> Any:
+    """What Equinox's `__getattribute__` makes of an attribute that was found."""
+    if isinstance(out, MethodType) and out.__self__ is obj:
+        function: Any = object.__getattribute__(out, "__func__")
+        if type(function) is FunctionType:
+            return Method(function).__get__(obj, None)
+        return BoundMethod(function, obj)
+    return out
+
+
+def _is_magic(name: str) -> bool:
+    return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
+
+
+_INERT: Final = (staticmethod, classmethod, property, type, *_OURS)
+
+
+def _may_bind(name: str, value: Any) -> bool:
+    """Whether an attribute of a class may come out of an instance as a method."""
+    if _is_magic(name) or isinstance(value, _INERT):
+        return False
+    cls = type(value)
+    if cls is FunctionType:
+        return True
+    get = getattr(cls, "__get__", None)
+    if get is None or hasattr(cls, "__set__") or hasattr(cls, "__delete__"):
+        return False
+    # Those of Equinox's transformations give a Partial.
+    return not getattr(get, "__module__", "").startswith(("equinox.", "treepress."))
+
+
+_PJIT: Final = type(jax.jit(lambda: None))
+
+
+def _standing_for(value: Any) -> Any:
+    inner = value
+    while type(inner) is _PJIT:
+        inner = getattr(inner, "__wrapped__", None)
+    assert isinstance(module.known, Known)
+    if type(inner) is FunctionType and all(
+        hasattr(value, name) for name in module.known.wrappers
+    ):
+        return Method(value)
+    return Other(value)
+
+
+# What was put into each class: for a hot one a `__getattribute__` and what stands for its
+# functions; for one below a hot class that is not to be hot its own `__getattribute__`.
+_put: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
+
+
+def choose(classes: Iterable[type], hot: bool | None) -> None:
+    """Say of classes, and what derives from them, whether they shall be hot.
+
+    None leaves it to their bases.
+    """
+    classes = list(classes)
+    with lock:
+        for cls in classes:
+            if hot is None:
+                module.hot_choices.pop(cls, None)
+            else:
+                module.hot_choices[cls] = hot
+        update(classes)
+
+
+def update(classes: Iterable[type]) -> None:
+    """Bring classes, and all below them, to what was chosen."""
+    with lock:
+        for cls in with_subclasses(classes):
+            _update(cls)
+        _follow()
+
+
+def is_hot(cls: type) -> bool:
+    return _put.get(cls, {}).get("__getattribute__") is _PLAIN
+
+
+def why_not(cls: type) -> str:
+    """Why a class is not hot."""
+    if is_hot(cls):
+        return ""
+    if eqx.Module not in cls.__mro__:
+        return "it is no equinox.Module"
+    if not _wanted(cls):
+        return "it was not asked for"
+    return _unfit(cls)
+
+
+def _wanted(cls: type) -> bool:
+    return next(
+        (module.hot_choices[base] for base in cls.__mro__ if base in module.hot_choices),
+        False,
+    )
+
+
+def _unfit(cls: type) -> str:
+    """Why the attributes of a class are to be left alone."""
+    reason = _checked()
+    if reason:
+        return reason
+    for base in cls.__mro__:
+        if base in (eqx.Module, object):
+            continue
+        for name in ("__getattribute__", "__getattr__"):
+            if _raw(base, name) is not None:
+                return f"{base.__qualname__} has a {name} of its own"
+    return ""
+
+
+_EQUINOX: Final[Any] = vars(eqx.Module).get("__getattribute__")
+
+
+def _raw(cls: type, name: str) -> Any:
+    """An attribute as it was before us, of this very class."""
+    value = vars(cls).get(name)
+    if value is not None and _put.get(cls, {}).get(name) is value:
+        return None if name == "__getattribute__" else getattr(value, "__wrapped__", None)
+    return value
+
+
+def _update(cls: type) -> None:
+    if eqx.Module not in cls.__mro__:
+        return
+    hot = _wanted(cls) and not _unfit(cls)
+    if not hot:
+        _mask(cls)
+        return
+    if not is_hot(cls):
+        _cool(cls)
+        _hook()
+        _put[cls] = {}
+    put: dict[str, Any] = {}
+    for name, value in list(vars(cls).items()):
+        if _may_bind(name, value):
+            put[name] = _standing_for(value)
+    for base in cls.__mro__[1:]:
+        for name in list(vars(base)):
+            _inherit(cls, name, put)
+    # Last, for other threads: until then Equinox's makes the same of methods.
+    put["__getattribute__"] = _PLAIN
+    for name, value in put.items():
+        # Not the metaclass's, which is ours.
+        type.__setattr__(cls, name, value)
+    _put[cls].update(put)
+
+
+def _inherit(cls: type, name: str, put: dict[str, Any]) -> None:
+    """Have `put` stand for what `cls` inherits by this name, if that is needed."""
+    if name in put or name in vars(cls):
+        return
+    for base in cls.__mro__[1:]:
+        if name in vars(base):
+            if not is_hot(base) and _may_bind(name, vars(base)[name]):
+                put[name] = Inherited(cls, name)
+            return
+
+
+def _cool(cls: type) -> None:
+    """Take out of a class what was put into it."""
+    for name, value in reversed(_put.pop(cls, {}).items()):
+        if vars(cls).get(name) is not value:
+            continue
+        if isinstance(value, (Method, Other)):
+            type.__setattr__(cls, name, value.__wrapped__)
+        else:
+            type.__delattr__(cls, name)
+
+
+def _mask(cls: type) -> None:
+    """Give a class that is not hot, below one that is, the `__getattribute__` it would have."""
+    _cool(cls)
+    if not any(is_hot(base) for base in cls.__mro__[1:]):
+        return
+    for base in cls.__mro__:
+        value = _raw(base, "__getattribute__")
+        if value is not None:
+            if base is not cls:
+                _put[cls] = {"__getattribute__": value}
+                type.__setattr__(cls, "__getattribute__", value)
+            return
+
+
+def with_subclasses(classes: Iterable[type]) -> list[type]:
+    """The classes and all below them, each once, a class before those below it."""
+    found: dict[int, type] = {}
+    todo = list(classes)[::-1]
+    while todo:
+        cls = todo.pop()
+        if id(cls) not in found:
+            found[id(cls)] = cls
+            # Not `cls.__subclasses__`, which a class may define.
+            todo.extend(reversed(type.__subclasses__(cls)))
+    # By the length of the MRO, since a class may be below several of these.
+    return sorted(found.values(), key=lambda cls: len(cls.__mro__))
+
+
+def _follow() -> None:
+    """Have BoundMethod be hot as long as any other class is, and the hook there."""
+    if BoundMethod is None:
+        return
+    others = any(is_hot(cls) for cls in list(_put) if cls is not BoundMethod)
+    if others and not is_hot(BoundMethod) and not _unfit(BoundMethod):
+        _put[BoundMethod] = {"__getattribute__": _PLAIN}
+        type.__setattr__(BoundMethod, "__getattribute__", _PLAIN)
+    elif not others:
+        if not _wanted(BoundMethod):
+            _cool(BoundMethod)
+        if not _put:
+            _unhook()
+
+
+def _hook() -> None:
+    """Learn of attributes that are set on a class later."""
+    meta = type(eqx.Module)
+    if "__setattr__" not in vars(meta):
+        meta.__setattr__ = _set  # type: ignore[method-assign]
+        meta.__delattr__ = _delete  # type: ignore[method-assign]
+
+
+def _unhook() -> None:
+    meta = type(eqx.Module)
+    if vars(meta).get("__setattr__") is _set:
+        del meta.__setattr__, meta.__delattr__
+
+
+def _set(cls: Any, name: str, value: Any) -> None:
+    if _is_magic(name) and name not in ("__getattribute__", "__getattr__"):
+        super(type(eqx.Module), cls).__setattr__(name, value)
+        return
+    with lock:
+        if is_hot(cls) and _may_bind(name, value):
+            value = _standing_for(value)
+        super(type(eqx.Module), cls).__setattr__(name, value)
+        put = _put.get(cls)
+        if put is not None:
+            put.pop(name, None)
+            if isinstance(value, _OURS):
+                put[name] = value
+        _changed(cls, name)
+
+
+def _delete(cls: Any, name: str) -> None:
+    with lock:
+        super(type(eqx.Module), cls).__delattr__(name)
+        _put.get(cls, {}).pop(name, None)
+        if not _is_magic(name) or name in ("__getattribute__", "__getattr__"):
+            _changed(cls, name)
+
+
+def _changed(cls: type, name: str) -> None:
+    """An attribute of a class is another one."""
+    if name in ("__getattribute__", "__getattr__"):
+        for below in with_subclasses([cls]):
+            _update(below)
+        return
+    for below in with_subclasses([cls]):
+        if not is_hot(below):
+            continue
+        put = _put[below]
+        if isinstance(put.get(name), Inherited):
+            type.__delattr__(below, name)
+            del put[name]
+        new: dict[str, Any] = {}
+        _inherit(below, name, new)
+        for key, value in new.items():
+            put[key] = value
+            type.__setattr__(below, key, value)
+
+
+@functools.cache
+def _checked() -> str:
+    """Why bound methods cannot be made as Equinox makes them, with this Equinox."""
+    if isinstance(module.known, str):
+        return module.known
+    reason = ""
+    if not isinstance(_EQUINOX, FunctionType) or BoundMethod is None:
+        reason = "Equinox makes bound methods in another way than it used to"
+    else:
+        probe: Any = object.__new__(module.probe)
+        getdict = module.known.getdict
+        theirs = probe.method
+        ours = Method(vars(module.probe)["method"]).__get__(probe, module.probe)
+        if type(theirs) is not type(ours) or [*getdict(theirs).items()] != [
+            *getdict(ours).items()
+        ]:
+            reason = "Equinox's bound methods are not as treepress knows them"
+    if reason:
+        warnings.warn(
+            f"treepress: {reason}. Attributes and methods of Modules are as fast as without "
+            f"treepress.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return reason
+
+
+def _new_class(cls: type) -> None:
+    update([cls])
+
+
+module.watchers.append(_new_class)
+# All with FlatMixin, where they do not say otherwise.
+module.hot_choices[module.FlatMixin] = True

@@ -1,0 +1,26 @@
+"""`treepress.kernels.method` for the interpreter."""
+
+from typing import Any
+
+_new = object.__new__
+_set = object.__setattr__
+
+
+class Binder:
+    """A descriptor in the place of a plain function, in the `__dict__` of its class."""
+
+    def __init__(self, function: Any, bound: type, wrappers: tuple[str, ...]) -> None:
+        self.function = function
+        self.bound = bound
+        self.wrappers = wrappers
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        function = self.function
+        if obj is None:
+            return function
+        state = {"__func__": function, "__self__": obj}
+        for name in self.wrappers:
+            state[name] = getattr(function, name)
+        bound: Any = _new(self.bound)
+        _set(bound, "__dict__", state)
+        return bound

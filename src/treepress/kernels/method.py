@@ -1,0 +1,59 @@
+"""A kernel that binds a function of a Module class to an instance.
+
+Equinox makes a bound method a pytree: a `BoundMethod`, itself a Module, whose `__init__` reads
+the names and the docstring off the function. Its state is the same for all instances but for
+one entry, so it can be copied.
+"""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from .node import Names, State, blanks
+
+# Of use to the compiler alone, which looks for the decorator by its name.
+with suppress(ImportError):
+    from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Binder:
+    """A descriptor in the place of a plain function, in the `__dict__` of its class."""
+
+    def __init__(self, function: Any, bound: type, wrappers: Names) -> None:
+        self.function: Final[Any] = function
+        self.wrappers: Final = wrappers
+        self.blanks: Final[Any] = blanks(bound)
+        # The state of the BoundMethod made last but for its `__self__`, and of that the
+        # values that are read off the function. Both are replaced whole, never changed.
+        self.last: tuple[State, tuple[Any, ...]] = ({}, ())
+
+    def __get__(self, obj: Any, owner: Any) -> Any:
+        function = self.function
+        if obj is None:
+            return function
+        last = self.last
+        values = last[1]
+        if not values:
+            last = self.renew()
+        else:
+            for name, value in zip(self.wrappers, values):
+                if getattr(function, name) is not value:
+                    last = self.renew()
+                    break
+        state = last[0].copy()
+        state["__self__"] = obj
+        for bound in self.blanks:
+            object.__setattr__(bound, "__dict__", state)
+            return bound
+        raise AssertionError("blanks never ends")
+
+    def renew(self) -> tuple[State, tuple[Any, ...]]:
+        # In the order in which `BoundMethod.__init__` sets them.
+        state: State = {"__func__": self.function, "__self__": None}
+        values: list[Any] = []
+        for name in self.wrappers:
+            value = getattr(self.function, name)
+            values.append(value)
+            state[name] = value
+        self.last = (state, tuple(values))
+        return self.last
