@@ -1,10 +1,13 @@
 # make demo    what treepress gains you, on a real model and real quantities
 # make test    the tests, on the compiled kernels and on the Python fallback
 # make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make compat  other projects' test suites, without treepress.auto and with it; Equinox's
+#              own too if EQUINOX is the folder of a checkout of it
 # make lint    mypy --strict and ruff
 # make clean   removes what these made
 #
-# Each makes a virtual environment in VENV with PYTHON and builds treepress into it.
+# Each makes a virtual environment in VENV with PYTHON and builds treepress into it; compat
+# makes one for each suite, in tests/compat/build.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -25,6 +28,9 @@ test: $(VENV)/.test
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+compat:
+	$(PYTHON) tests/compat/compat.py $(if $(EQUINOX),--equinox $(EQUINOX)) $(ARGS)
+
 lint: $(VENV)/.lint
 	$(BIN)/python -m mypy
 	$(BIN)/python -m ruff check
@@ -44,7 +50,7 @@ $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf .venv build benchmarks/build src/treepress.egg-info
+	rm -rf .venv build benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench compat lint clean
 .SECONDARY:
