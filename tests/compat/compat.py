@@ -17,7 +17,7 @@ from typing import Final
 
 import speed
 from environment import Environment, Failed, copied, environment, source_package
-from runs import Outcome, Run, Runner
+from runs import Outcome, Run, Runner, argument
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _judged(
 
 def _alone(runner: Runner, test: str, auto: bool) -> str:
     try:
-        outcomes = runner.run("alone", auto, test).outcomes
+        outcomes = runner.run("alone", auto, argument(test)).outcomes
     except Failed as failure:
         return str(failure).splitlines()[0]
     return outcomes[test].word if test in outcomes else "not there"

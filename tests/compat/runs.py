@@ -1,6 +1,8 @@
 """One run of a suite by pytest, and what became of each test in it."""
 
+import itertools
 import json
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -11,6 +13,7 @@ from typing import Any, Final
 
 from environment import BUILD, PLUGINS, Environment, Failed, clean, pytest_variables
 
+_ADDRESS: Final = "0x..."
 _ORDER: Final = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -95,8 +98,14 @@ class Runner:
                 raise Failed(f"{label}: no class was accelerated")
 
 
+def argument(test: str) -> str:
+    """What makes pytest run that test; with others of its function if need be."""
+    return test.partition("[")[0] if _ADDRESS in test else test
+
+
 def _read(witness: Path) -> Run:
     run = Run()
+    names: dict[str, str] = {}
     for record in _records(witness):
         if "auto" in record:
             run.processes.append(record)
@@ -105,12 +114,25 @@ def _read(witness: Path) -> Run:
             run.outcomes[name] = Outcome("error", record["message"])
         elif "test" in record:
             outcome = _outcome(record)
-            before = run.outcomes.get(record["test"])
+            test = record["test"]
+            if test not in names:
+                names[test] = _name(test, run)
+            name = names[test]
+            before = run.outcomes.get(name)
             # Of setup, call and teardown the first that is no mere pass says it all, but
             # for an error after it.
             if before is None or before.word == "passed" or outcome.word == "error":
-                run.outcomes[record["test"]] = outcome
+                run.outcomes[name] = outcome
     return run
+
+
+def _name(test: str, run: Run) -> str:
+    """A name that is the same in each process, where parameters have an address in theirs."""
+    alike = re.sub(r"0x[0-9a-fA-F]{6,}", _ADDRESS, test)
+    if alike == test:
+        return test
+    numbered = (f"{alike} ({number})" for number in itertools.count(1))
+    return next(name for name in numbered if name not in run.outcomes)
 
 
 def _outcome(record: Mapping[str, Any]) -> Outcome:
