@@ -26,6 +26,8 @@ class Suite:
     requirements: tuple[str, ...]
     paths: tuple[str, ...] = ("tests",)
     options: tuple[str, ...] = ()
+    # xdist refuses workers that do not have the same tests: parameters with an address.
+    workers: bool = True
     remark: str = ""
 
 
@@ -38,6 +40,7 @@ SUITES: Final = {
             "optree",
             ("numpy",),
             ("tests/integrations/test_jax.py", "tests/integrations/test_imports.py"),
+            workers=False,
             remark="its integration with JAX",
         ),
         Suite(
@@ -115,7 +118,7 @@ def main() -> int:
 def _compare(suite: Suite, arguments: argparse.Namespace) -> Result:
     print(f"== {suite.package}: preparing", flush=True)
     made, folder, version = _prepare(suite, arguments)
-    workers = ("-n", str(arguments.n)) if arguments.n else ()
+    workers = ("-n", str(arguments.n)) if arguments.n and suite.workers else ()
     runner = Runner(suite.package, made, folder, arguments.backend, suite.options)
     print(f"== {suite.package} {version}: without treepress.auto", flush=True)
     plain = runner.run("plain", False, *suite.paths, *workers)

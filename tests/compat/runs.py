@@ -85,6 +85,9 @@ class Runner:
 
     def _check(self, label: str, run: Run, auto: bool) -> None:
         """Nothing is shown by a run that was not accelerated, or by a plain one that was."""
+        for test in run.outcomes:
+            if test.startswith("gw"):  # of xdist: workers that did not have the same tests
+                raise Failed(f"{label}: {run.outcomes[test].message}")
         if not run.processes:
             raise Failed(f"{label}: no process said whether treepress.auto was there")
         for process in run.processes:
