@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import types
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import jax.tree_util as jtu
 import pytest
 
 import treepress
-from treepress import __main__, _backend, inplace, module
+from treepress import _backend, _command, inplace, module
 from twins import getdict, one_level
 
 
@@ -63,13 +64,15 @@ def held(cls: type) -> Any:
     )
 
 
-def run(code: str, *arguments: str, env: dict[str, str] | None = None) -> str:
+def run(code: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments, *(["-c", textwrap.dedent(code)] if code else [])],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **(env or {})},
+        timeout=120,
+        # Not those by which xdist tells its workers.
+        env={k: v for k, v in os.environ.items() if "XDIST" not in k},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -682,11 +685,11 @@ def test_forked_process() -> None:
         import os, warnings, threading
         warnings.simplefilter("ignore")
         import equinox as eqx, treepress, jax
-        from treepress import inplace
+        import treepress._node
         treepress.install()
         taken = threading.Event(); over = threading.Event()
         def hold():
-            with inplace._lock:
+            with treepress._node.lock:
                 taken.set(); over.wait()
         thread = threading.Thread(target=hold); thread.start(); taken.wait()
         pid = os.fork()
@@ -804,7 +807,7 @@ def test_command_line_errors(
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as stopped:
-        __main__.main(arguments)
+        _command.main(arguments)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -817,3 +820,252 @@ def test_unknown_equinox_leaves_all_alone(monkeypatch: pytest.MonkeyPatch) -> No
     treepress.install()
     assert not treepress.describe(cls).accelerated
     assert jax.tree.leaves(cls(1, "m")) == [1]
+
+
+def test_a_kernel_taken_out_while_it_runs_stays_alive() -> None:
+    out = run(
+        """
+        import equinox as eqx, jax, treepress
+        junk = []
+        class Setter:
+            def __set__(self, obj, value):
+                vars(obj)["x"] = value
+                treepress.deaccelerate(A)
+                junk.append([bytes(i) for i in range(64)])
+            def __get__(self, obj, owner=None):
+                return vars(obj)["x"]
+        class A(eqx.Module):
+            x: object; y: object; z: object
+            u: str = eqx.field(static=True); v: str = eqx.field(static=True)
+        a = A(1, 2, 3, "m", "s")
+        A.x = Setter()
+        treedef = jax.tree.structure(a)
+        for _ in range(50):
+            treepress.accelerate(A)
+            assert jax.tree.leaves(treedef.unflatten([1, 2, 3])) == [1, 2, 3]
+        print("done")
+        """
+    )
+    assert out == "done\n"
+
+
+def test_uninstall_in_the_midst_of_install_is_done_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cls = fresh()
+    before = held(cls)
+    calling = inplace._calling
+
+    def interrupted(*args: Any) -> Any:
+        # As a signal handler or a finaliser may.
+        treepress.uninstall()
+        treepress.deaccelerate(cls)
+        return calling(*args)
+
+    monkeypatch.setattr(inplace, "_calling", interrupted)
+    treepress.install()
+    assert held(cls) == before
+    assert not treepress.describe(cls).accelerated
+    treepress.accelerate(cls)
+    assert held(cls) == before
+    monkeypatch.undo()
+    treepress.accelerate(cls)
+    assert treepress.describe(cls).accelerated
+
+
+@pytest.mark.parametrize("where", ["_give_back", "_take"])
+def test_an_interrupt_loses_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = fresh()
+    before = held(cls)
+    set_state = inplace._set_state
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    if where == "_give_back":
+        treepress.accelerate(cls)
+    monkeypatch.setattr(inplace, "_set_state", interrupted)
+    change = treepress.deaccelerate if where == "_give_back" else treepress.accelerate
+    with pytest.raises(KeyboardInterrupt):
+        change(cls)
+    monkeypatch.setattr(inplace, "_set_state", set_state)
+    assert jax.tree.leaves(cls(1, "m")) == [1]
+    treepress.accelerate(cls)
+    assert kernel_in_use(cls)
+    treepress.deaccelerate(cls)
+    assert held(cls) == before
+
+
+def test_older_classes_with_bases_before_module() -> None:
+    out = run(
+        """
+        import abc, typing, warnings
+        import equinox as eqx, jax
+        warnings.simplefilter("error")
+        class Mix: pass
+        class Slots: __slots__ = ()
+        T = typing.TypeVar("T")
+        class A(Mix, eqx.Module): x: object
+        class B(typing.Generic[T], eqx.Module): x: object
+        class C(Slots, abc.ABC, eqx.Module): x: object
+        class D(eqx.Module):
+            x: object
+            __class__ = property(lambda self: int)
+        class E(Mix, eqx.Module):
+            x: eqx.AbstractVar[int]
+        class F(E): x: int
+        class G(eqx.Module):
+            x: object
+            __module__ = property(lambda self: "odd")
+        import treepress
+        treepress.install()
+        print(*[treepress.describe(cls).accelerated for cls in (A, B, C, D, F, G)])
+        print(jax.tree.leaves([cls(1) for cls in (A, B, C, F, G)]))
+        treepress.uninstall()
+        treepress.accelerate(eqx.nn)
+        """
+    )
+    assert out == "True True True True True True\n[1, 1, 1, 1, 1]\n"
+
+
+def test_half_made_class_that_install_met() -> None:
+    class Base(eqx.Module):
+        x: Any
+
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            with treepress.installed():
+                pass
+
+    class Below(Base):
+        pass
+
+    assert not treepress.describe(Below).accelerated
+
+
+def test_installed_that_fails_to_begin_has_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = type(eqx.Module).__new__.__globals__
+    generate = inner["generate_flatten_functions"]
+    monkeypatch.setitem(
+        inner,
+        "generate_flatten_functions",
+        lambda cls, fields: (lambda *a: None, *generate(cls, fields)[1:]),
+    )
+    odd = fresh()
+    monkeypatch.undo()
+    cls = fresh()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning), treepress.installed():
+            pass
+        inplace._warned.discard(odd)
+        with pytest.raises(RuntimeWarning, match="Quantity"):
+            treepress.accelerate(odd, cls)
+    assert treepress.describe(cls).how == "accelerate", "the others are accelerated"
+    treepress.deaccelerate(cls)
+    with treepress.installed():
+        assert treepress.describe(cls).accelerated
+    assert not treepress.describe(cls).accelerated
+
+
+def test_kernels_are_made_once() -> None:
+    import linecache
+
+    cls = fresh()
+    treepress.accelerate(cls)
+    first = jax._src.tree_util._registry[cls].from_iter.func
+    treepress.deaccelerate(cls)
+    before = len(linecache.cache)
+    treepress.accelerate(cls)
+    assert jax._src.tree_util._registry[cls].from_iter.func is first
+    assert len(linecache.cache) == before
+
+
+def test_another_copy_of_treepress() -> None:
+    out = run(
+        """
+        import sys, warnings
+        import equinox as eqx, treepress
+        treepress.install()
+        first = treepress
+        for name in [name for name in sys.modules if name.split(".")[0] == "treepress"]:
+            del sys.modules[name]
+        warnings.simplefilter("error")
+        import treepress
+        treepress.install()
+        print(treepress.describe(eqx.nn.Linear).reason)
+        treepress.uninstall()
+        print(first.describe(eqx.nn.Linear).accelerated)
+        first.uninstall()
+        treepress.install()
+        print(treepress.describe(eqx.nn.Linear).accelerated)
+        """
+    )
+    assert out == "another copy of treepress has accelerated it\nTrue\nTrue\n"
+
+
+RUNNABLE = """
+import os, pickle, sys, threading, atexit
+sys.stdout.reconfigure(line_buffering=True)
+class Here: pass
+def late():
+    threading.main_thread().join()
+    print(type(pickle.loads(pickle.dumps(Here()))) is Here)
+threading.Thread(target=late).start()
+atexit.register(lambda: print(sys.modules["__main__"].Here is Here))
+print(sys.argv[1:], os.path.isabs(__file__), __name__, __spec__ is None)
+if "fail" in sys.argv:
+    1 / 0
+"""
+
+
+def test_run_is_as_python_runs(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    script = tmp_path / "real" / "script.py"
+    script.write_text(RUNNABLE + "import helper\n")
+    (tmp_path / "real" / "helper.py").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text(
+        "import sys; print(sys.path[0], __package__ == '', __spec__.name, sys.argv)"
+    )
+    (tmp_path / "pipe.py").write_text("import sys; print('piped', sys.argv)")
+    link = tmp_path / "link.py"
+    try:
+        link.symlink_to(script)
+    except OSError:
+        link = script
+
+    def outputs(*arguments: str, **more: Any) -> list[Any]:
+        return [
+            subprocess.run(
+                [sys.executable, *command, *arguments],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+                **more,
+            )
+            for command in ([], ["-m", "treepress", "run"])
+        ]
+
+    for arguments in (
+        ("real/script.py", "a", "--", "-m", "x"),
+        (str(link), "--", "--help"),
+        ("folder", "x"),
+        ("real/script.py", "fail"),
+        ("-", "x"),
+    ):
+        python, ours = outputs(*arguments, input="import sys; print(sys.argv)")
+        assert ours.stdout == python.stdout, ours.stderr
+        assert ours.stderr == python.stderr
+        assert ours.returncode == python.returncode
+    assert "ZeroDivisionError" in outputs("real/script.py", "fail")[1].stderr
+    if os.path.exists("/dev/stdin"):
+        python, ours = outputs("/dev/stdin", "x", input="import sys; print(sys.argv)")
+        assert ours.stdout == python.stdout == "['/dev/stdin', 'x']\n"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    assert "has no __main__" in outputs("-m", "package")[1].stderr

@@ -7,8 +7,6 @@ has a slot for, and in the place of each function stands a descriptor that makes
 """
 
 import functools
-import os
-import threading
 import warnings
 from collections.abc import Iterable
 from types import FunctionType, MethodType
@@ -23,7 +21,7 @@ try:
 except ImportError:
     _prebuilt = None  # type: ignore[assignment]
 
-from . import _backend, module
+from . import _backend, _node, module
 from ._equinox import Known
 
 BoundMethod: Any = getattr(_prebuilt, "BoundMethod", None)
@@ -31,18 +29,6 @@ BoundMethod: Any = getattr(_prebuilt, "BoundMethod", None)
 Binder: Any = _backend.method_kernels.Binder
 
 _PLAIN: Final = object.__getattribute__
-
-# Changed under this lock alone, here and in `inplace`.
-lock = threading.RLock()
-
-if hasattr(os, "register_at_fork"):
-
-    def _after_fork() -> None:
-        # Another thread may have held it, which the child does not have.
-        global lock
-        lock = threading.RLock()
-
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Method(Binder):  # type: ignore[misc]
@@ -174,10 +160,8 @@ def _standing_for(value: Any) -> Any:
     inner = value
     while type(inner) is _PJIT:
         inner = getattr(inner, "__wrapped__", None)
-    assert isinstance(module.known, Known)
-    if type(inner) is FunctionType and all(
-        hasattr(value, name) for name in module.known.wrappers
-    ):
+    wrappers = module.known.wrappers if isinstance(module.known, Known) else ()
+    if type(inner) is FunctionType and all(hasattr(value, name) for name in wrappers):
         return Method(value)
     return Other(value)
 
@@ -193,7 +177,7 @@ def choose(classes: Iterable[type], hot: bool | None) -> None:
     None leaves it to their bases.
     """
     classes = list(classes)
-    with lock:
+    with _node.lock:
         for cls in classes:
             if hot is None:
                 module.hot_choices.pop(cls, None)
@@ -204,7 +188,7 @@ def choose(classes: Iterable[type], hot: bool | None) -> None:
 
 def update(classes: Iterable[type]) -> None:
     """Bring classes, and all below them, to what was chosen."""
-    with lock:
+    with _node.lock:
         for cls in with_subclasses(classes):
             _update(cls)
         _follow()
@@ -258,7 +242,8 @@ def _raw(cls: type, name: str) -> Any:
 
 
 def _update(cls: type) -> None:
-    if eqx.Module not in cls.__mro__:
+    # Not Module itself: what it has is to be found behind what is put below it.
+    if cls is eqx.Module or eqx.Module not in cls.__mro__:
         return
     hot = _wanted(cls) and not _unfit(cls)
     if not hot:
@@ -277,10 +262,11 @@ def _update(cls: type) -> None:
             _inherit(cls, name, put)
     # Last, for other threads: until then Equinox's makes the same of methods.
     put["__getattribute__"] = _PLAIN
+    # First, so that it can be taken back should an interrupt come between.
+    _put[cls].update(put)
     for name, value in put.items():
         # Not the metaclass's, which is ours.
         type.__setattr__(cls, name, value)
-    _put[cls].update(put)
 
 
 def _inherit(cls: type, name: str, put: dict[str, Any]) -> None:
@@ -296,13 +282,14 @@ def _inherit(cls: type, name: str, put: dict[str, Any]) -> None:
 
 def _cool(cls: type) -> None:
     """Take out of a class what was put into it."""
-    for name, value in reversed(_put.pop(cls, {}).items()):
+    for name, value in reversed([*_put.get(cls, {}).items()]):
         if vars(cls).get(name) is not value:
             continue
         if isinstance(value, (Method, Other)):
             type.__setattr__(cls, name, value.__wrapped__)
         else:
             type.__delattr__(cls, name)
+    _put.pop(cls, None)
 
 
 def _mask(cls: type) -> None:
@@ -366,7 +353,7 @@ def _set(cls: Any, name: str, value: Any) -> None:
     if _is_magic(name) and name not in ("__getattribute__", "__getattr__"):
         super(type(eqx.Module), cls).__setattr__(name, value)
         return
-    with lock:
+    with _node.lock:
         if is_hot(cls) and _may_bind(name, value):
             value = _standing_for(value)
         super(type(eqx.Module), cls).__setattr__(name, value)
@@ -379,7 +366,7 @@ def _set(cls: Any, name: str, value: Any) -> None:
 
 
 def _delete(cls: Any, name: str) -> None:
-    with lock:
+    with _node.lock:
         super(type(eqx.Module), cls).__delattr__(name)
         _put.get(cls, {}).pop(name, None)
         if not _is_magic(name) or name in ("__getattribute__", "__getattr__"):
@@ -406,17 +393,19 @@ def _changed(cls: type, name: str) -> None:
             type.__setattr__(below, key, value)
 
 
-@functools.cache
 def _checked() -> str:
     """Why bound methods cannot be made as Equinox makes them, with this Equinox."""
-    if isinstance(module.known, str):
-        return module.known
+    return module.known if isinstance(module.known, str) else _compared(module.known)
+
+
+@functools.cache
+def _compared(known: Known) -> str:
     reason = ""
     if not isinstance(_EQUINOX, FunctionType) or BoundMethod is None:
         reason = "Equinox makes bound methods in another way than it used to"
     else:
         probe: Any = object.__new__(module.probe)
-        getdict = module.known.getdict
+        getdict = known.getdict
         theirs = probe.method
         ours = Method(vars(module.probe)["method"]).__get__(probe, module.probe)
         if type(theirs) is not type(ours) or [*getdict(theirs).items()] != [

@@ -2,7 +2,9 @@
 
 import dataclasses
 import datetime
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import GetSetDescriptorType
 from typing import Any, Final
@@ -40,9 +42,30 @@ class Node:
     own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+# What follows, and all else that says which class is accelerated, is changed under this.
+lock = threading.RLock()
+
+if hasattr(os, "register_at_fork"):
+
+    def _after_fork() -> None:
+        # Another thread may have held it, which the child does not have.
+        global lock
+        lock = threading.RLock()
+
+    os.register_at_fork(after_in_child=_after_fork)
+
 # Every class that passed through here. JAX keeps its registered classes for good, so weak
 # keys only matter for a class whose registration failed.
 nodes: Final[WeakKeyDictionary[type, Node]] = WeakKeyDictionary()
+
+
+# What `inplace` changed, by class: beside `nodes`, to be there as long as these.
+originals: Final[WeakKeyDictionary[type, Any]] = WeakKeyDictionary()
+
+
+def remember(cls: type, node: Node) -> None:
+    with lock:
+        nodes[cls] = node
 
 
 def unfit(cls: type, aux: Any, children: Any) -> ValueError:

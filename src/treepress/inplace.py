@@ -10,9 +10,10 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import os
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -20,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import equinox as eqx
 import jax.tree_util as jtu
 
-from . import _hot, module
+from . import _hot, _node, module
 from ._equinox import Known
 from ._node import Node, module_node, names_of, nodes, unusual
 from .description import Description, describe, is_node
@@ -52,13 +53,15 @@ class Original(NamedTuple):
     """What was in these functions before."""
 
     held: Held
-    flatten: tuple[CodeType, Any]
-    flatten_with_keys: tuple[CodeType, Any]
+    flatten: CodeType
+    flatten_with_keys: CodeType
     unflatten: tuple[Any, ...]
 
 
-# All that follows is changed under `_hot.lock` alone.
-_originals: WeakKeyDictionary[type, Original] = WeakKeyDictionary()
+# By class, what was in its functions, and the kernels that were put in. These are kept: one
+# may be running, called by a `functools.partial`, which holds no reference to what it calls.
+_originals: Final = _node.originals
+_kernels: Final[WeakKeyDictionary[type, list[Node]]] = WeakKeyDictionary()
 # Of these, subclasses that are made later are accelerated too.
 _roots: WeakSet[type] = WeakSet()
 # Asked for before Equinox had registered them.
@@ -68,6 +71,39 @@ _taken_back: WeakSet[type] = WeakSet()
 _warned: WeakSet[type] = WeakSet()
 _installed = False
 _contexts = 0
+
+_busy = False
+_later: list[Callable[[], None]] = []
+
+
+def _alone(work: Callable[[], None]) -> None:
+    """Do something that nothing may come between.
+
+    The lock keeps other threads out. What this thread is made to do meanwhile, by a signal
+    or a finaliser, is done afterwards.
+    """
+    global _busy
+    with _node.lock:
+        if _busy:
+            _later.append(work)
+            return
+        _busy = True
+        try:
+            work()
+            while _later:
+                _later.pop(0)()
+        finally:
+            _busy = False
+
+
+if hasattr(os, "register_at_fork"):
+
+    def _after_fork() -> None:
+        # It may have been another thread, which the child does not have.
+        global _busy
+        _busy = False
+
+    os.register_at_fork(after_in_child=_after_fork)
 
 ACCELERATE: Final = "accelerate"
 INSTALL: Final = "install"
@@ -117,17 +153,20 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool = True) -> Any
     """
     if not classes:
         return functools.partial(accelerate, subclasses=subclasses, hot=hot)
-    wanted = _classes(ACCELERATE, classes)
-    with _hot.lock:
-        named = wanted
+    named = _classes(ACCELERATE, classes)
+    left: list[tuple[type, str]] = []
+
+    def work() -> None:
         if subclasses:
-            _roots.update(wanted)
-            wanted = _hot.with_subclasses(wanted)
-        for cls in wanted:
+            _roots.update(named)
+        for cls in _hot.with_subclasses(named) if subclasses else named:
             reason = _take(cls, ACCELERATE)
             if reason:
-                _warn([(cls, reason)])
+                left.append((cls, reason))
         _hot.choose(named, hot)
+
+    _alone(work)
+    _warn(left)
     return classes[0] if len(classes) == 1 else classes
 
 
@@ -162,21 +201,24 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
     wanted = _classes("deaccelerate", classes)
     if subclasses:
         wanted = _hot.with_subclasses(wanted)
-    with _hot.lock:
-        for cls in wanted:
-            node = nodes.get(cls)
-            if node is not None and node.functions is not None and cls not in _originals:
-                raise TypeError(
-                    f"{cls.__qualname__} cannot be taken back: JAX holds the kernels "
-                    f"themselves, and lets no class be registered again. Make the class "
-                    f"without {node.how}"
-                )
+    for cls in wanted:
+        node = nodes.get(cls)
+        if node is not None and node.functions is not None and cls not in _originals:
+            raise TypeError(
+                f"{cls.__qualname__} cannot be taken back: JAX holds the kernels "
+                f"themselves, and lets no class be registered again. Make the class "
+                f"without {node.how}"
+            )
+
+    def work() -> None:
         for cls in wanted:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
         _hot.choose(wanted, False if _installed or _contexts else None)
         _taken_back.update(wanted)
+
+    _alone(work)
     return classes[0] if len(classes) == 1 else classes
 
 
@@ -203,10 +245,14 @@ def install(*, hot: bool = True) -> None:
         True
         >>> treepress.uninstall()
     """
-    global _installed
-    with _hot.lock:
+
+    def work() -> None:
+        global _installed
         _installed = True
         _install(hot)
+
+    _alone(work)
+    _warn_of_left()
 
 
 def uninstall() -> None:
@@ -224,10 +270,13 @@ def uninstall() -> None:
         >>> treepress.describe(eqx.nn.Linear).accelerated
         False
     """
-    global _installed
-    with _hot.lock:
+
+    def work() -> None:
+        global _installed
         _installed = False
         _uninstall()
+
+    _alone(work)
 
 
 @contextlib.contextmanager
@@ -250,17 +299,24 @@ def installed(*, hot: bool = True) -> Iterator[None]:
         >>> treepress.describe(eqx.nn.Linear).accelerated
         False
     """
-    global _contexts
-    with _hot.lock:
+
+    def enter() -> None:
+        global _contexts
         _contexts += 1
         _install(hot)
+
+    def leave() -> None:
+        global _contexts
+        _contexts -= 1
+        if not (_contexts or _installed):
+            _uninstall()
+
+    _alone(enter)
     try:
+        _warn_of_left()
         yield
     finally:
-        with _hot.lock:
-            _contexts -= 1
-            if not (_contexts or _installed):
-                _uninstall()
+        _alone(leave)
 
 
 def accelerated() -> list[Accelerated]:
@@ -278,7 +334,7 @@ def accelerated() -> list[Accelerated]:
         ('Linear', 'accelerate')
         >>> _ = treepress.deaccelerate(eqx.nn.Linear)
     """
-    with _hot.lock:
+    with _node.lock:
         known = list(nodes.items())
     found = [
         Accelerated(cls, node.how, node.since)
@@ -292,14 +348,22 @@ def _install(hot: bool) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
         return
-    left = []
     for cls in _hot.with_subclasses([eqx.Module]):
         reason = _take(cls, INSTALL) if cls is not module.probe else ""
         if reason:
-            left.append((cls, reason))
+            _left.append((cls, reason))
     _hot.choose(_taken_back, None)
     _taken_back.clear()
     _hot.choose([eqx.Module], hot)
+
+
+# Of what `install` has left alone, what was not told yet.
+_left: list[tuple[type, str]] = []
+
+
+def _warn_of_left() -> None:
+    left = _left[:]
+    del _left[: len(left)]
     _warn(left)
 
 
@@ -310,11 +374,17 @@ def _uninstall() -> None:
     for cls, node in list(nodes.items()):
         if node.how == INSTALL:
             _give_back(cls)
+    for cls in list(_originals):
+        # An interrupt came between.
+        if cls not in nodes:
+            _give_back(cls)
 
 
 def _new_class(cls: type) -> None:
     """What `module` calls when Equinox has registered a class."""
-    with _hot.lock:
+    left: list[tuple[type, str]] = []
+
+    def work() -> None:
         how = ""
         if cls in _awaited or any(base in _roots for base in cls.__mro__[1:]):
             how = ACCELERATE
@@ -322,8 +392,11 @@ def _new_class(cls: type) -> None:
             how = INSTALL
         _awaited.discard(cls)
         reason = _take(cls, how) if how else ""
-    if reason:
-        _warn([(cls, reason)])
+        if reason:
+            left.append((cls, reason))
+
+    _alone(work)
+    _warn(left)
 
 
 module.watchers.append(_new_class)
@@ -400,7 +473,7 @@ def _defined_in(package: ModuleType) -> list[type]:
     found = [
         cls
         for cls in _hot.with_subclasses([eqx.Module])
-        if cls.__module__ == name or cls.__module__.startswith(f"{name}.")
+        if f"{cls.__module__}.".startswith(f"{name}.")
     ]
     if not found:
         raise ValueError(
@@ -425,38 +498,52 @@ def _take(cls: type, how: str) -> str:
     if isinstance(known, str):
         return known
     if not is_node(cls):
-        _awaited.add(cls)
+        # `install` is in force when its turn comes.
+        if how == ACCELERATE:
+            _awaited.add(cls)
         return ""
+    original = _originals.get(cls)
     reason = unusual(cls, eqx.Module)
-    held = reason or _held(cls)
+    held = reason or (original.held if original is not None else _held(cls))
     if isinstance(held, str):
         names = names_of(dataclasses.fields(cls))
         nodes[cls] = Node("equinox", *names, how=how, reason=held)
         # Who installs has not chosen this class, and can do nothing about it.
-        return "" if reason and how == INSTALL else held
-    node = module_node(cls, dataclasses.fields(cls), *known)
+        return "" if how == INSTALL and held is not _OTHERWISE else held
+    node = _kernels_of(cls, known)
     functions = node.functions
     assert functions is not None
     flatten, keyed, unflatten = held
-    _originals[cls] = Original(
-        held,
-        (flatten.__code__, flatten.__defaults__),
-        (keyed.__code__, keyed.__defaults__),
-        unflatten.__reduce__()[2],  # type: ignore[arg-type]
-    )
-    nodes[cls] = dataclasses.replace(node, registered_by="equinox", how=how)
-    # Threads that flatten meanwhile see the old or the new. A default that the old code has
-    # no parameter for is ignored, and the new code finds it there already.
-    flatten.__defaults__ = (functions.flatten,)
-    flatten.__code__ = _code_of(flatten)
-    keyed.__defaults__ = (functions.flatten_with_keys,)
-    keyed.__code__ = _code_of(keyed)
+    if original is None:
+        _originals[cls] = Original(
+            held,
+            flatten.__code__,
+            keyed.__code__,
+            unflatten.__reduce__()[2],  # type: ignore[arg-type]
+        )
+    # Each is one assignment, so that threads that flatten meanwhile see the old or the new.
+    flatten.__code__ = _calling(functions.flatten, flatten)
+    keyed.__code__ = _calling(functions.flatten_with_keys, keyed)
     _set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
+    nodes[cls] = dataclasses.replace(
+        node, registered_by="equinox", how=how, since=datetime.datetime.now(datetime.UTC)
+    )
     return ""
 
 
+def _kernels_of(cls: type, known: Known) -> Node:
+    """The kernels of a class, those that it had before if they fit."""
+    fields = dataclasses.fields(cls)
+    made = _kernels.setdefault(cls, [])
+    for node in made:
+        if (node.dynamic, node.static) == names_of(fields):
+            return node
+    made.append(module_node(cls, fields, *known))
+    return made[-1]
+
+
 def _give_back(cls: type) -> None:
-    original = _originals.pop(cls, None)
+    original = _originals.get(cls)
     if original is None:
         node = nodes.get(cls)
         if node is not None and node.how in (ACCELERATE, INSTALL):
@@ -464,27 +551,39 @@ def _give_back(cls: type) -> None:
             del nodes[cls]
         return
     flatten, keyed, unflatten = original.held
-    # In the order that is the reverse of that above.
     _set_state(unflatten, original.unflatten)
-    keyed.__code__, keyed.__defaults__ = original.flatten_with_keys
-    flatten.__code__, flatten.__defaults__ = original.flatten
-    del nodes[cls]
+    keyed.__code__ = original.flatten_with_keys
+    flatten.__code__ = original.flatten
+    nodes.pop(cls, None)
+    # Last, so that all this can be done again should an interrupt come between.
+    _originals.pop(cls, None)
 
 
 # Typeshed does not know it.
 _set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
 
 
-def _call_kernel(obj: Any, kernel: Any) -> Any:
+def _call_kernel(obj: Any) -> Any:
+    kernel: Any = "kernel"
     return kernel(obj)
 
 
-def _code_of(function: FunctionType) -> CodeType:
-    # A copy for each function: the interpreter keeps in the code what it has learnt of its
-    # calls.
-    return _call_kernel.__code__.replace(
-        co_name=function.__name__, co_qualname=function.__qualname__
+# What says that the code of a function is from here, and in which copy of treepress.
+_FILE: Final = "<treepress kernel>"
+
+
+def _calling(kernel: Any, function: FunctionType) -> CodeType:
+    """Code that calls a kernel, which is one of its constants."""
+    code = _call_kernel.__code__
+    return code.replace(
+        co_consts=tuple([kernel if x == "kernel" else x for x in code.co_consts]),
+        co_name=function.__name__,
+        co_qualname=function.__qualname__,
+        co_filename=_FILE,
     )
+
+
+_OTHERWISE: Final = "it is registered with functions that are not as Equinox makes them"
 
 
 def _held(cls: type) -> Held | str:
@@ -499,6 +598,8 @@ def _held(cls: type) -> Held | str:
     it is read from the registry that JAX keeps in Python, or what the gc shows of the
     other.
     """
+    if _is_taken(cls):
+        return "another copy of treepress has accelerated it"
     made = module.registered.get(cls)
     if made is not None:
         flatten, keyed = made["flatten_func"], made["flatten_with_keys"]
@@ -511,13 +612,12 @@ def _held(cls: type) -> Held | str:
                 f"its flatten functions cannot be called as treepress knows them: {error!r}"
             )
         unflatten = _unflatten_function(cls)
-    other = "it is registered with functions that are not as Equinox makes them"
     dynamic, static = names_of(dataclasses.fields(cls))
     assert isinstance(module.known, Known)
     named = list(dict.fromkeys([*dynamic, *module.known.wrappers, *static]))
     for function in (flatten, keyed):
         if not (type(function) is FunctionType and _texts(function) == named):
-            return other
+            return _OTHERWISE
     if not (
         type(unflatten) is functools.partial
         and len(unflatten.args) == 1
@@ -526,7 +626,7 @@ def _held(cls: type) -> Held | str:
         and type(unflatten.func) is FunctionType
         and _texts(unflatten.func) == named
     ):
-        return other
+        return _OTHERWISE
     return Held(flatten, keyed, unflatten)
 
 
@@ -552,10 +652,13 @@ class _Asked(dict[str, Any]):
 
 def _flatten_functions(cls: type) -> tuple[Any, Any]:
     """What JAX calls to flatten an instance of `cls`, without and with keys."""
-    # Made as another class: so there is one of an abstract class too, and no `__del__` that
-    # meets an empty instance.
+    # Made as another class, where the layout allows it: so there is one of an abstract class
+    # too, and no `__del__` that meets an empty instance.
     obj: Any = object.__new__(module.probe)
-    object.__setattr__(obj, "__class__", cls)
+    try:
+        _set_class(obj, cls)
+    except TypeError:
+        obj = object.__new__(cls)
     found = []
     try:
         for flatten in (jtu.tree_flatten, jtu.tree_flatten_with_path):
@@ -564,8 +667,24 @@ def _flatten_functions(cls: type) -> tuple[Any, Any]:
             flatten(obj, is_leaf=lambda x: x is not obj)
             found.append(asked.function)
     finally:
-        object.__setattr__(obj, "__class__", module.probe)
+        with contextlib.suppress(TypeError):
+            _set_class(obj, module.probe)
     return found[0], found[1]
+
+
+# Not `setattr`, since a class may define `__class__`.
+_set_class: Final[Any] = vars(object)["__class__"].__set__
+
+
+def _is_taken(cls: type) -> bool:
+    mixin = (module.FlatMixin.__name__, module.FlatMixin.__module__)
+    if any((base.__name__, base.__module__) == mixin for base in cls.__mro__):
+        return True
+    from jax._src import tree_util
+
+    entry = getattr(tree_util, "_registry", {}).get(cls)
+    code = getattr(getattr(entry, "to_iter", None), "__code__", None)
+    return getattr(code, "co_filename", "") == _FILE
 
 
 def _unflatten_function(cls: type) -> Any:

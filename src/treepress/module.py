@@ -13,7 +13,7 @@ import jax
 import jax.tree_util as jtu
 
 from . import _equinox
-from ._node import Node, module_node, names_of, nodes, unusual
+from ._node import Node, module_node, names_of, nodes, remember, unusual
 
 FLATTEN: Final = "_eqx_tree_flatten"
 FLATTEN_WITH_KEYS: Final = "_eqx_tree_flatten_with_keys"
@@ -162,7 +162,7 @@ def _register_mixed(nodetype: type, *args: Any, **kwargs: Any) -> None:
     if reason:
         warn(f"{reason}. It is registered by Equinox, correct and slower.", RuntimeWarning)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
-        nodes[nodetype] = Node("equinox", *names_of(fields), reason=reason)
+        remember(nodetype, Node("equinox", *names_of(fields), reason=reason))
         return
     assert isinstance(known, _equinox.Known)
     node = module_node(nodetype, fields, *known)
@@ -173,7 +173,7 @@ def _register_mixed(nodetype: type, *args: Any, **kwargs: Any) -> None:
         flatten_func=node.functions.flatten,
         unflatten_func=node.functions.unflatten,
     )
-    nodes[nodetype] = node
+    remember(nodetype, node)
 
 
 def _why_not(cls: type) -> str:
@@ -301,13 +301,14 @@ def _register_own(cls: type, own: dict[str, Any]) -> None:
         assert flatten is not None
         jtu.register_pytree_node(cls, flatten, unflatten)
     definers = _definers(cls)
-    nodes[cls] = Node(
+    node = Node(
         "its own procedures",
         *names_of(dataclasses.fields(cls)),
         rule="; ".join([f"{name} of {definers[name].__qualname__}" for name in own]),
         source=_source_of(own),
         own=own,
     )
+    remember(cls, node)
 
 
 def _source_of(own: dict[str, Any]) -> str:

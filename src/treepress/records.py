@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import equinox as eqx
 import jax.tree_util as jtu
 
-from ._node import interned, nodes, record_node
+from ._node import interned, record_node, remember
 
 _T = TypeVar("_T", bound=type)
 
@@ -109,7 +109,7 @@ def register_dataclass(
         node.functions.unflatten,
         node.functions.flatten,
     )
-    nodes[cls] = node
+    remember(cls, node)
     return cls
 
 
