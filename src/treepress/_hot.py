@@ -40,6 +40,11 @@ class Method(Binder):  # type: ignore[misc]
         # For doctest, pydoc and others that look into the `__dict__` of the class.
         functools.update_wrapper(self, function)
 
+    @property
+    def __class__(self) -> Any:
+        # These ask by isinstance whether it is a function, and read its code then.
+        return type(self.__wrapped__)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__wrapped__, name)
 

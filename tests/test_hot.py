@@ -1,0 +1,744 @@
+"""Hot classes: attributes and methods are what they are under Equinox, and fast."""
+
+import abc
+import contextlib
+import copy
+import doctest
+import functools as ft
+import inspect
+import io
+import pickle
+import pydoc
+import re
+import sys
+import threading
+import types
+import typing
+import unittest.mock
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+import treepress
+from treepress import _hot
+from twins import getdict, outcome
+
+T = TypeVar("T")
+BoundMethod = _hot.BoundMethod
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    treepress.uninstall()
+
+
+def both(define: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The classes of `define`, under Equinox and hot."""
+    return define(eqx.Module), define(treepress.Module)
+
+
+def shown(value: Any, obj: Any) -> Any:
+    """All that there is to see of an attribute."""
+    if type(value) is BoundMethod:
+        state = getdict(value)
+        assert state["__self__"] is obj
+        function = state["__func__"]
+        return (
+            "a bound method",
+            list(state),
+            getattr(function, "__qualname__", type(function)),
+            [state.get(n) for n in ("__module__", "__name__", "__doc__")],
+            re.sub(" at 0x[0-9a-f]+", "", str(jax.tree.structure(value))),
+        )
+    if isinstance(value, types.MethodType):
+        return ("a plain method", value.__self__ is obj, value.__func__.__qualname__)
+    return (type(value), getattr(value, "__qualname__", None))
+
+
+def assert_same(plain: Any, hot: Any) -> None:
+    """Two instances show the same by every name that either of them has."""
+    assert _hot.is_hot(type(hot)), _hot.why_not(type(hot))
+    assert not _hot.is_hot(type(plain))
+    names = set(dir(plain)) | set(dir(hot))
+    for name in sorted(names):
+        if name.startswith("_eqx_tree_"):
+            continue
+        if name.startswith("__") and name.endswith("__"):
+            continue
+        one, other = outcome(getattr, plain, name), outcome(getattr, hot, name)
+        assert shown(one, plain) == shown(other, hot), name
+        one = outcome(getattr, type(plain), name)
+        other = outcome(getattr, type(hot), name)
+        assert type(one) is type(other), name
+
+
+class Mix:
+    def mixed(self) -> str:
+        """Of no Module."""
+        return "mixed"
+
+    @classmethod
+    def made(cls) -> Any:
+        return cls
+
+
+class Shape(abc.ABC):
+    @abc.abstractmethod
+    def area(self) -> float: ...
+
+
+class Descriptor:
+    """As cached properties are: it writes to the instance's dict."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        if obj is None:
+            return self
+        getdict(obj)[self.name] = 5
+        return 5
+
+
+class Methodlike:
+    """A callable that binds as functions do."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else types.MethodType(self, obj)
+
+
+def wrapper(function: Any) -> Any:
+    @ft.wraps(function)
+    def inner(*args: Any) -> Any:
+        return function(*args)
+
+    return inner
+
+
+def define_everything(base: Any) -> Any:
+    class Base(base, Generic[T]):  # type: ignore[misc]
+        x: Any
+        s: str = eqx.field(static=True, default="s")
+
+        def of_base(self) -> Any:
+            return self.x
+
+        def hidden(self) -> str:
+            return "base"
+
+        def __private(self) -> str:
+            return "private"
+
+        def calls_private(self) -> str:
+            return str(self.__private())
+
+    class Everything(Mix, Base[int], Shape):
+        call: Any = eqx.field(static=True, default=len)
+
+        def method(self, y: Any = 0) -> Any:
+            """A docstring."""
+            return self.x + y
+
+        def hidden(self) -> str:
+            return "over " + super().hidden()
+
+        def area(self) -> float:
+            return 1.0
+
+        def __call__(self) -> str:
+            return "called"
+
+        lambda_ = lambda self: self.x  # noqa: E731
+        partial = ft.partialmethod(method, 3)
+        wrapped = wrapper(method)
+        jitted = jax.jit(method)
+        filtered = eqx.filter_jit(method)
+        custom = jax.custom_jvp(method)
+        cached = Descriptor()
+        like = Methodlike(method)
+        builtin = len
+
+        @ft.singledispatchmethod
+        def single(self, arg: Any) -> str:
+            return "any"
+
+        @single.register
+        def _(self, arg: int) -> str:
+            return "int"
+
+        @property
+        def prop(self) -> Any:
+            return self.method
+
+        @staticmethod
+        def static(y: int) -> int:
+            return y
+
+        @classmethod
+        def of_class(cls) -> Any:
+            return cls.__name__
+
+        async def coroutine(self) -> None: ...
+
+    return Everything
+
+
+def test_everything_is_the_same() -> None:
+    plain_cls, hot_cls = both(define_everything)
+    plain, hot = plain_cls(jnp.arange(2.0)), hot_cls(jnp.arange(2.0))
+    assert_same(plain, hot)
+    for obj in (plain, hot):
+        assert jnp.array_equal(obj.method(1), obj.x + 1)
+        assert jnp.array_equal(obj.partial(), obj.x + 3)
+        assert jnp.array_equal(obj.wrapped(1), obj.x + 1)
+        assert jnp.array_equal(obj.jitted(1), obj.x + 1)
+        assert jnp.array_equal(obj.filtered(1), obj.x + 1)
+        assert jnp.array_equal(obj.like(), obj.x)
+        assert obj.hidden() == "over base"
+        assert obj.calls_private() == "private"
+        assert (obj(), obj.mixed(), obj.made(), obj.static(3)) == (
+            "called",
+            "mixed",
+            type(obj),
+            3,
+        )
+        assert (obj.single(1), obj.single("")) == ("int", "any")
+        assert obj.cached == getdict(obj)["cached"] == 5
+    # What was read of them above is in their dicts now.
+    assert_same(plain, hot)
+
+
+def test_bound_methods_as_pytrees() -> None:
+    class Model(treepress.Module):
+        w: Any
+
+        def apply(self, x: Any) -> Any:
+            return self.w * x
+
+    model = Model(jnp.arange(3.0))
+    method = model.apply
+    assert type(method) is BoundMethod
+    assert method == model.apply
+    assert eqx.tree_equal(method, BoundMethod(Model.apply, model))
+    assert jax.tree.structure(method) == jax.tree.structure(BoundMethod(Model.apply, model))
+    assert jnp.array_equal(eqx.filter_jit(method)(2.0), 2 * model.w)
+    assert jnp.array_equal(jax.jit(lambda f, x: f(x))(method, 2.0), 2 * model.w)
+    assert jnp.array_equal(jax.vmap(method, in_axes=0)(jnp.ones(2))[1], model.w)
+    assert jnp.array_equal(jax.tree.map(lambda x: x + 1, method)(1.0), model.w + 1)
+    changed = eqx.tree_at(lambda f: f.__self__.w, method, jnp.ones(3))
+    assert jnp.array_equal(changed(1.0), jnp.ones(3))
+    assert jnp.array_equal(method.__wrapped__(2.0), 2 * model.w)
+    assert hash(Model((1, 2)).apply) == hash(Model((1, 2)).apply)
+    assert repr(method) == repr(BoundMethod(Model.apply, model))
+
+
+def test_what_a_function_says_of_itself_is_read_anew() -> None:
+    class Model(treepress.Module):
+        def f(self) -> None: ...
+
+    model = Model()
+    assert model.f.__doc__ is None
+    Model.f.__doc__ = "new"
+    Model.f.__name__ = "other"
+    assert (model.f.__doc__, model.f.__name__) == ("new", "other")
+    assert getdict(model.f) == getdict(BoundMethod(Model.f, model))
+
+
+def test_set_and_deleted_later() -> None:
+    def define(base: Any) -> Any:
+        class Base(base):  # type: ignore[misc]
+            x: Any
+
+            def f(self) -> str:
+                return "base"
+
+        class Below(Base):
+            def f(self) -> str:
+                return "below"
+
+        Base.g = lambda self: "g"
+        Below.h = jax.jit(lambda self: self.x)
+        del Below.f
+        Base.n = 3
+        return Below
+
+    plain, hot = (cls(1) for cls in both(define))
+    assert_same(plain, hot)
+    assert (hot.f(), hot.g(), hot.h(), hot.n) == ("base", "g", 1, 3)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        del type(hot).nothing
+    with pytest.raises(AttributeError, match="'Below' object has no attribute 'nothing'"):
+        hot.nothing  # noqa: B018
+
+
+def test_a_base_that_is_not_hot() -> None:
+    class Cold(eqx.Module):
+        x: Any
+
+        def f(self) -> str:
+            return "f"
+
+    class Hot(treepress.FlatMixin, Cold, Mix):
+        def g(self) -> str:
+            return "g"
+
+    class AlsoPlain(Cold, Mix):
+        def g(self) -> str:
+            return "g"
+
+    AlsoPlain.__qualname__ = Hot.__qualname__
+    hot = Hot(1)
+    for name in ("f", "g", "mixed"):
+        assert type(getattr(hot, name)) is BoundMethod
+    assert type(vars(Cold)["f"]) is types.FunctionType, "it was not touched"
+    assert type(vars(Mix)["mixed"]) is types.FunctionType
+    Cold.f = lambda self: "new"  # type: ignore[method-assign]
+    Cold.later = lambda self: "later"  # type: ignore[attr-defined]
+    assert (hot.f(), hot.later()) == ("new", "later")
+    assert type(hot.later) is BoundMethod
+    del Cold.later  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="'Hot' object has no attribute 'later'"):
+        hot.later  # noqa: B018
+    Mix.mixed_later = lambda self: "m"  # type: ignore[attr-defined]
+    try:
+        assert hot.mixed_later() == "m"
+    finally:
+        del Mix.mixed_later  # type: ignore[attr-defined]
+    assert isinstance(Cold(1).f, BoundMethod)
+
+
+def test_diamond() -> None:
+    def define(base: Any) -> Any:
+        class Top(Mix):
+            def f(self) -> str:
+                return "top"
+
+        class Left(Top, base):  # type: ignore[misc]
+            x: Any
+
+        class Right(Top, eqx.Module):
+            def f(self) -> str:
+                return "right " + super().f()
+
+        class Bottom(Left, Right):
+            def g(self) -> str:
+                return self.f()
+
+        return Bottom
+
+    plain, hot = (cls(1) for cls in both(define))
+    assert_same(plain, hot)
+    assert plain.g() == hot.g() == plain.f() == hot.f() == "right top"
+
+
+def test_below_a_hot_class() -> None:
+    class Base(eqx.Module):
+        x: Any
+
+        def f(self) -> str:
+            return "base"
+
+    class Old(Base):
+        def f(self) -> str:
+            return "old"
+
+    treepress.accelerate(Base)
+
+    class New(Base):
+        def f(self) -> str:
+            return "new"
+
+        def g(self) -> str:
+            return "g"
+
+    for cls in (Old, New):
+        obj = cls(1)
+        assert type(obj.f) is BoundMethod
+        assert _hot.is_hot(cls)
+    assert (Old(1).f(), New(1).g()) == ("old", "g")
+    treepress.deaccelerate(Base)
+    assert not any(map(_hot.is_hot, (Base, Old, New)))
+    assert type(New(1).f) is BoundMethod
+
+
+@pytest.mark.parametrize("name", ["__getattr__", "__getattribute__"])
+def test_attribute_reads_of_its_own(name: str) -> None:
+    def define(base: Any) -> Any:
+        class Parent(base):  # type: ignore[misc]
+            x: Any
+
+            def f(self) -> str:
+                return "f"
+
+        def read(self: Any, attribute: str) -> Any:
+            if attribute == "special":
+                return "read"
+            if name == "__getattr__":
+                raise AttributeError(attribute)
+            return eqx.Module.__getattribute__(self, attribute)
+
+        class Own(Parent):
+            def g(self) -> str:
+                return "g"
+
+        setattr(Own, name, read)
+
+        class Below(Own):
+            def h(self) -> str:
+                return "h"
+
+        return Parent, Own, Below
+
+    plain, hot = both(define)
+    assert _hot.is_hot(hot[0])
+    for cls in hot[1:]:
+        assert not _hot.is_hot(cls)
+        assert f"Own has a {name} of its own" in treepress.describe(cls).why_not_hot
+    for one, other in zip(plain, hot, strict=True):
+        a, b = one(1), other(1)
+        for attribute in ("f", "g", "h", "special", "x", "nothing"):
+            shown_a, shown_b = (
+                shown(outcome(getattr, obj, attribute), obj) for obj in (a, b)
+            )
+            assert shown_a == shown_b, attribute
+    delattr(hot[1], name)
+    assert _hot.is_hot(hot[2])
+    assert type(hot[2](1).f) is type(hot[2](1).h) is BoundMethod
+
+
+def test_not_asked_for() -> None:
+    class Cold(treepress.Module, hot=False):
+        x: Any
+
+        def f(self) -> None: ...
+
+    class Below(Cold):
+        def g(self) -> None: ...
+
+    class Again(Cold, hot=True):
+        def g(self) -> None: ...
+
+    assert [_hot.is_hot(cls) for cls in (Cold, Below, Again)] == [False, False, True]
+    assert treepress.describe(Cold).accelerated
+    assert treepress.describe(Cold).why_not_hot == "it was not asked for"
+    assert "hot:" in str(treepress.describe(Again))
+    for cls in (Cold, Below, Again):
+        obj = cls(1)
+        assert type(obj.f) is BoundMethod
+    assert type(Below(1).g) is type(Again(1).g) is BoundMethod
+    assert type(vars(Cold)["f"]) is types.FunctionType
+
+    class Plain(eqx.Module):
+        def f(self) -> None: ...
+
+    treepress.accelerate(Plain, hot=False)
+    assert not treepress.describe(Plain).hot
+    with treepress.installed(hot=False):
+        assert not treepress.describe(eqx.nn.Linear).hot
+
+
+def snapshot(cls: type) -> Any:
+    return list(vars(cls).items())
+
+
+def test_taken_back_attribute_for_attribute() -> None:
+    class Base(Mix, eqx.Module):
+        x: Any
+
+        def f(self) -> None: ...
+
+        g = jax.jit(lambda self: self.x)
+        like = Methodlike(len)
+
+    class Below(Base):
+        def f(self) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    meta = type(eqx.Module)
+    classes = [Base, Below, eqx.nn.Linear, eqx.nn.MLP, BoundMethod, eqx.Module, Mix]
+    before = [snapshot(cls) for cls in classes]
+    treepress.install()
+    assert treepress.describe(Base).hot
+    assert treepress.describe(BoundMethod).hot
+    assert "__setattr__" in vars(meta)
+    treepress.deaccelerate(eqx.nn.Linear)
+    assert not treepress.describe(eqx.nn.Linear).hot
+    assert snapshot(eqx.nn.Linear) == before[2] or not _hot.is_hot(eqx.nn.Linear)
+    treepress.uninstall()
+    after = [snapshot(cls) for cls in classes]
+    for cls, one, other in zip(classes, before, after, strict=True):
+        if cls is BoundMethod and treepress.describe(cls).hot:
+            continue  # other classes of this process are hot
+        assert one == other, cls
+
+
+def test_tools_see_the_functions() -> None:
+    class Model(treepress.Module):
+        x: Any
+
+        def method(self, y: "int" = 0) -> "str":
+            """Says it.
+
+            >>> 1 + 1
+            2
+            """
+            return ""
+
+        jitted = jax.jit(method)
+
+    model = Model(1)
+    assert inspect.isfunction(Model.method)
+    assert Model.method is vars(Model)["method"].__wrapped__
+    assert str(inspect.signature(Model.method)) == "(self, y: 'int' = 0) -> 'str'"
+    assert str(inspect.signature(model.method)) == "(y: 'int' = 0) -> 'str'"
+    assert str(inspect.signature(vars(Model)["method"])) == (
+        "(self, y: 'int' = 0) -> 'str'"
+    )
+    assert "Says it" in inspect.getsource(Model.method)
+    assert typing.get_type_hints(Model.method) == {"y": int, "return": str}
+    assert dict(inspect.getmembers(Model, inspect.isfunction))["method"] is Model.method
+    assert "method" in dir(model)
+    assert "method" in dir(Model)
+    text = pydoc.render_doc(Model, renderer=pydoc.plaintext)
+    assert "method(self, y: 'int' = 0) -> 'str'" in text
+    assert "Says it." in text
+    # As a finder of documentation that reads the source's objects does.
+    assert inspect.getdoc(vars(Model)["method"]) == inspect.getdoc(Model.method)
+    assert inspect.isroutine(vars(Model)["method"])
+
+
+def test_doctest_finds_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = types.ModuleType("documented")
+    code = '''
+import equinox as eqx, jax, treepress
+class Base(eqx.Module):
+    """
+    >>> 1
+    1
+    """
+    def method(self):
+        """
+        >>> 2
+        2
+        """
+    @jax.jit
+    def jitted(self):
+        """
+        >>> 3
+        3
+        """
+'''
+    exec(code, vars(space))
+    monkeypatch.setitem(sys.modules, "documented", space)
+    finder = doctest.DocTestFinder()
+
+    def found() -> Any:
+        return [(t.name, len(t.examples), t.lineno) for t in finder.find(space)]
+
+    before = found()
+    assert len([1 for _, n, _ in before if n]) >= 2
+    treepress.accelerate(space.Base)
+    assert treepress.describe(space.Base).hot
+    assert found() == before
+
+
+class Picklable(treepress.Module):
+    x: Any
+
+    def f(self) -> Any:
+        return self.x
+
+    def __check_init__(self) -> None: ...
+
+
+def test_pickle_and_copy() -> None:
+    obj = Picklable(3)
+    for again in (
+        pickle.loads(pickle.dumps(obj.f)),
+        copy.copy(obj.f),
+        copy.deepcopy(obj.f),
+    ):
+        assert type(again) is BoundMethod
+        assert again() == 3
+    assert pickle.loads(pickle.dumps(obj)).f() == 3
+    assert copy.deepcopy(obj).f() == 3
+    assert pickle.loads(pickle.dumps(Picklable.f)) is Picklable.f
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    class ByValue(treepress.Module):
+        x: Any
+
+        def f(self) -> Any:
+            return self.x
+
+    again = pickle.loads(cloudpickle.dumps(ByValue))
+    assert type(again(4).f) is BoundMethod
+    assert again(4).f() == 4
+
+
+def test_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    obj = Picklable(3)
+    before = snapshot(Picklable)
+
+    def patched(self: Any) -> str:
+        return "patched"
+
+    with unittest.mock.patch.object(Picklable, "f", patched):
+        assert obj.f() == "patched"
+        assert type(obj.f) is BoundMethod
+    assert obj.f() == 3
+    with unittest.mock.patch.object(Picklable, "f") as fake:
+        obj.f(1)
+    fake.assert_called_once_with(1)
+    with unittest.mock.patch.object(Picklable, "f", autospec=True) as fake:
+        obj.f()
+    assert fake.call_count == 1
+    monkeypatch.setattr(Picklable, "f", lambda self: "monkey")
+    assert obj.f() == "monkey"
+    monkeypatch.undo()
+    assert obj.f() == 3
+    assert snapshot(Picklable) == before
+
+
+def test_abstract_methods() -> None:
+    class Shape(treepress.Module):
+        @abc.abstractmethod
+        def area(self) -> float: ...
+
+    class Square(Shape):
+        def area(self) -> float:
+            return 1.0
+
+    class Still(Shape):
+        pass
+
+    assert Square().area() == 1.0
+    for cls in (Shape, Still):
+        with pytest.raises(TypeError, match="abstract"):
+            cls()
+
+
+def test_plum() -> None:
+    plum = pytest.importorskip("plum")
+
+    def define(base: Any) -> Any:
+        dispatch = plum.Dispatcher()
+
+        class Model(base):  # type: ignore[misc]
+            x: Any
+
+            @dispatch
+            def f(self, y: int) -> str:
+                return "int"
+
+            @dispatch
+            def f(self, y: str) -> str:  # noqa: F811
+                return "str"
+
+        return Model
+
+    plain, hot = (cls(1) for cls in both(define))
+    assert type(plain.f) is type(hot.f)
+    for obj in (plain, hot):
+        assert (obj.f(1), obj.f("")) == ("int", "str")
+
+
+def test_class_hooks_are_untouched() -> None:
+    seen = []
+
+    class Base(treepress.Module):
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            seen.append(cls.__name__)
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            return item
+
+    class Below(Base): ...
+
+    assert seen == ["Below"]
+    assert Below[3] == 3  # type: ignore[type-arg]
+
+
+def test_super_reaches_the_next_method() -> None:
+    def define(base: Any) -> Any:
+        class A(base):  # type: ignore[misc]
+            x: Any
+
+            def f(self) -> str:
+                return "A"
+
+        class B(A):
+            def f(self) -> str:
+                return "B" + super().f()
+
+        class C(B):
+            def f(self) -> str:
+                method = super().f
+                return "C" + method()
+
+        return C
+
+    assert [cls(1).f() for cls in both(define)] == ["CBA", "CBA"]
+
+
+def test_threads_that_make_subclasses() -> None:
+    class Base(treepress.Module):
+        x: Any
+
+        def f(self) -> Any:
+            return self.x
+
+    wrong: list[Any] = []
+
+    def work() -> None:
+        try:
+            for i in range(30):
+
+                class Below(Base):
+                    def g(self) -> Any:
+                        return self.f()
+
+                if type(Below(i).g) is not BoundMethod or Below(i).g() != i:
+                    wrong.append(i)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_attribute_reads_are_generic() -> None:
+    class Model(treepress.Module):
+        x: Any
+
+        def f(self) -> None: ...
+
+    assert Model.__getattribute__ is object.__getattribute__
+    if treepress.backend == "compiled":
+        module = type(vars(Model)["f"]).__mro__[1].__module__
+        assert module == "treepress.kernels.method"
+    assert _hot.is_hot(BoundMethod)
+
+
+def test_no_output_and_no_warning() -> None:
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        define_everything(treepress.Module)(1).method()
+    assert error.getvalue() == ""
