@@ -33,6 +33,7 @@ FLAX: Final = "flax.struct"
 RAW: Final = "raw arrays"
 OWN: Final = "own procedures"
 MIXIN: Final = "FlatMixin"
+PLAIN: Final = "plain class"
 INOX: Final = "Inox"
 FLATTEN: Final = "jax.tree.flatten"
 SPLIT: Final = "flatten, split"
@@ -52,6 +53,7 @@ LEGEND: Final = {
     RAW: "the arrays alone",
     OWN: "treepress.Module with _eqx_tree_* written for it by hand",
     MIXIN: "beside treepress.install(): the same fields in a class with FlatMixin",
+    PLAIN: "a class that is no Module",
     INOX: "inox.tree.partition, inox.tree.combine",
     SPLIT: "jax.tree.flatten, then tree_partition of the flat list of leaves",
     FILTERS: "each node shown to the predicates, until one holds, in a loop",

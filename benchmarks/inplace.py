@@ -24,7 +24,10 @@ FILTER_JIT: Final = "eqx.filter_jit of that MLP"
 
 
 def in_place() -> dict[str, dict[str, Call]]:
-    calls = {**_through_jax(), **_unxt(), **_training()}
+    return with_install({**_through_jax(), **_unxt(), **_training()})
+
+
+def with_install(calls: dict[str, dict[str, Call]]) -> dict[str, dict[str, Call]]:
     return {
         case: {
             peer: c._replace(before=_BEFORE[peer]) if peer in _BEFORE else c

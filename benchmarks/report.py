@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+import hot
 import inplace
 import measure
 import partition
-from cases import BY_HAND, EQUINOX, INOX, MIXIN, OURS, RAW, SPLIT, TUPLE, C
+from cases import BY_HAND, EQUINOX, INOX, MIXIN, OURS, PLAIN, RAW, SPLIT, TUPLE, C
 from measure import FIELDS, TEN, TEN_UNXT, Calls, Effort, Figures
 
 # Table, then case, then peer, then seconds.
@@ -64,6 +65,7 @@ TABLES: Final = (
         inplace.in_place,
         2.0,
     ),
+    Table("hot", "Attributes and methods", "µs", hot.hot, 1.0),
     Table("partition", "Partition and combine", "µs", partition.partitions, 0.35),
     Table(
         "static",
@@ -224,6 +226,13 @@ BARS: Final = (
     Bar("in place", inplace.UNXT, EQUINOX, "removed", 0.80, 0.95),
     Bar("in place", inplace.ADAM, EQUINOX, "faster", 1.6, 2.5),
     Bar("in place", inplace.FILTER_JIT, EQUINOX, "faster", 1.3, 1.6),
+    Bar("hot", hot.ATTRIBUTE, EQUINOX, "faster", 6),
+    Bar("hot", hot.ATTRIBUTE, PLAIN, "within", 1.0),
+    Bar("hot", hot.METHOD, EQUINOX, "faster", 35, 60),
+    Bar("hot", hot.METHOD_CALL, EQUINOX, "faster", 15, 40),
+    Bar("hot", hot.ADD, EQUINOX, "faster", 1.2, 1.35),
+    Bar("hot", hot.MULTIPLY, EQUINOX, "faster", 1.2, 1.35),
+    Bar("hot", hot.TRACE, EQUINOX, "faster", 1.15, 1.3),
     *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10)),
     # The same, against the model as one has it without treepress.
     *_partition_bars(partition.ACCELERATED, (12, 5), (12, 8), (25, 10), of=partition.PLAIN),

@@ -40,7 +40,7 @@ class Method(Binder):  # type: ignore[misc]
         # For doctest, pydoc and others that look into the `__dict__` of the class.
         functools.update_wrapper(self, function)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         # These ask by isinstance whether it is a function, and read its code then.
         return type(self.__wrapped__)

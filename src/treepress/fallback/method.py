@@ -9,6 +9,9 @@ _set = object.__setattr__
 class Binder:
     """A descriptor in the place of a plain function, in the `__dict__` of its class."""
 
+    # Out of the way of what a subclass copies from the function.
+    __slots__ = ("bound", "function", "wrappers")
+
     def __init__(self, function: Any, bound: type, wrappers: tuple[str, ...]) -> None:
         self.function = function
         self.bound = bound
