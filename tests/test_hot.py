@@ -22,6 +22,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import treepress
 from treepress import _hot
@@ -56,7 +58,7 @@ def shown(value: Any, obj: Any) -> Any:
             re.sub(" at 0x[0-9a-f]+", "", str(jax.tree.structure(value))),
         )
     if isinstance(value, types.MethodType):
-        return ("a plain method", value.__self__ is obj, value.__func__.__qualname__)
+        return ("a plain method", value.__self__ is obj, type(value.__func__))
     return (type(value), getattr(value, "__qualname__", None))
 
 
@@ -736,6 +738,123 @@ def test_attribute_reads_are_generic() -> None:
         module = type(vars(Model)["f"]).__mro__[1].__module__
         assert module == "treepress.kernels.method"
     assert _hot.is_hot(BoundMethod)
+
+
+NAMES = ["f", "g", "h"]
+
+
+def attribute(kind: str, label: str) -> Any:
+    """An attribute of a class, which tells who defined it."""
+
+    def function(self: Any, *args: Any) -> str:
+        return label
+
+    function.__qualname__ = function.__name__ = label
+    made: dict[str, Callable[[], Any]] = {
+        "function": lambda: function,
+        "jit": lambda: jax.jit(function),
+        "like": lambda: Methodlike(function),
+        "partial": lambda: ft.partialmethod(function, 1),
+        "static": lambda: staticmethod(function),
+        "class": lambda: classmethod(function),
+        "property": lambda: property(function),
+        "value": lambda: label,
+    }
+    return made[kind]()
+
+
+kinds = st.sampled_from(
+    [
+        "function",
+        "function",
+        "jit",
+        "like",
+        "partial",
+        "static",
+        "class",
+        "property",
+        "value",
+    ]
+)
+bodies = st.dictionaries(st.sampled_from(NAMES), kinds, max_size=2)
+# For each class: whether it is a Module, which of those before it are its bases, its body.
+hierarchies = st.lists(
+    st.tuples(st.booleans(), st.lists(st.integers(0, 5), max_size=2), bodies),
+    min_size=2,
+    max_size=6,
+)
+changes = st.lists(
+    st.tuples(
+        st.sampled_from(["accelerate", "accelerate", "deaccelerate", "set", "delete"]),
+        st.integers(0, 5),
+        st.sampled_from(NAMES),
+        kinds,
+    ),
+    max_size=6,
+)
+
+
+def make_hierarchy(spec: Any) -> list[Any]:
+    classes: list[Any] = []
+    for i, (is_module, bases, body) in enumerate(spec):
+        above = [classes[b] for b in dict.fromkeys(bases) if b < len(classes)]
+        if is_module and not any(issubclass(cls, eqx.Module) for cls in above):
+            above.append(eqx.Module)
+        space = {name: attribute(kind, f"{name} of {i}") for name, kind in body.items()}
+        space |= {"__qualname__": f"Class{i}", "__module__": __name__}
+        try:
+            cls = types.new_class(
+                f"Class{i}", tuple(above), {}, lambda s, space=space: s.update(space)
+            )
+        except TypeError:  # no order of the bases
+            cls = types.new_class(f"Class{i}", (eqx.Module,))
+        classes.append(cls)
+    return classes
+
+
+def told(obj: Any, name: str) -> Any:
+    value = outcome(getattr, obj, name)
+    result = outcome(value) if callable(value) and not isinstance(value, type) else value
+    return shown(value, obj), result
+
+
+@settings(max_examples=150, deadline=None)
+@given(hierarchies, changes)
+def test_generated_hierarchies(spec: Any, steps: Any) -> None:
+    plain, hot = make_hierarchy(spec), make_hierarchy(spec)
+    before = [snapshot(cls) for cls in hot]
+    touched = False
+
+    def compare() -> None:
+        for one, other in zip(plain, hot, strict=True):
+            a, b = one(), other()
+            for name in NAMES:
+                assert told(a, name) == told(b, name), (one, name)
+                in_class = [outcome(getattr, cls, name) for cls in (one, other)]
+                assert type(in_class[0]) is type(in_class[1])
+
+    for what, i, name, kind in steps:
+        i %= len(hot)
+        if what == "accelerate" and issubclass(hot[i], eqx.Module):
+            treepress.accelerate(hot[i])
+            assert _hot.is_hot(hot[i])
+        elif what == "deaccelerate" and issubclass(hot[i], eqx.Module):
+            treepress.deaccelerate(hot[i])
+        elif what == "set" and issubclass(hot[i], eqx.Module):
+            touched = True
+            for cls in (plain[i], hot[i]):
+                setattr(cls, name, attribute(kind, f"{name} of {i}, later"))
+        elif what == "delete" and issubclass(hot[i], eqx.Module) and name in vars(plain[i]):
+            touched = True
+            delattr(plain[i], name)
+            delattr(hot[i], name)
+        compare()
+    for cls in hot:
+        if issubclass(cls, eqx.Module):
+            treepress.deaccelerate(cls)
+    compare()
+    if not touched:
+        assert [snapshot(cls) for cls in hot] == before
 
 
 def test_no_output_and_no_warning() -> None:

@@ -300,9 +300,13 @@ def installed(*, hot: bool = True) -> Iterator[None]:
         False
     """
 
+    begun = False
+
     def enter() -> None:
         global _contexts
+        nonlocal begun
         _contexts += 1
+        begun = True
         _install(hot)
 
     def leave() -> None:
@@ -311,12 +315,13 @@ def installed(*, hot: bool = True) -> Iterator[None]:
         if not (_contexts or _installed):
             _uninstall()
 
-    _alone(enter)
     try:
+        _alone(enter)
         _warn_of_left()
         yield
     finally:
-        _alone(leave)
+        if begun:
+            _alone(leave)
 
 
 def accelerated() -> list[Accelerated]:
