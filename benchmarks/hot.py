@@ -42,7 +42,8 @@ def hot() -> dict[str, dict[str, Call]]:
             return x
 
         body: dict[str, Any] = {"__annotations__": {"attribute": Any}, "method": method}
-        cls = types.new_class("Node", (base,), {}, body_of(body))
+        keywords = {"hot": True} if peer == OURS else {}
+        cls = types.new_class("Node", (base,), keywords, body_of(body))
         objects[peer] = cls(1.0)
     objects[PLAIN] = _Plain()
     treepress.uninstall()
@@ -61,7 +62,7 @@ def hot() -> dict[str, dict[str, Call]]:
         q = unxt.Quantity(jnp.float32(2), "m")
         for case, function in ((ADD, _add), (MULTIPLY, _multiply), (TRACE, _trace)):
             calls[case] = {peer: call(function, q) for peer in (EQUINOX, OURS)}
-    return with_install(calls)
+    return with_install(calls, hot=True)
 
 
 def _attribute(m: Any) -> Any:

@@ -4,6 +4,7 @@ The same class cannot be both at once. So it is installed or taken back before e
 timed, and a few calls let the interpreter learn of its new code.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,20 +28,20 @@ def in_place() -> dict[str, dict[str, Call]]:
     return with_install({**_through_jax(), **_unxt(), **_training()})
 
 
-def with_install(calls: dict[str, dict[str, Call]]) -> dict[str, dict[str, Call]]:
+def with_install(
+    calls: dict[str, dict[str, Call]], *, hot: bool = False
+) -> dict[str, dict[str, Call]]:
+    before: dict[str, Callable[[], None]] = {
+        EQUINOX: treepress.uninstall,
+        OURS: functools.partial(treepress.install, hot=hot),
+    }
     return {
         case: {
-            peer: c._replace(before=_BEFORE[peer]) if peer in _BEFORE else c
+            peer: c._replace(before=before[peer]) if peer in before else c
             for peer, c in row.items()
         }
         for case, row in calls.items()
     }
-
-
-_BEFORE: Final[dict[str, Callable[[], None]]] = {
-    EQUINOX: treepress.uninstall,
-    OURS: treepress.install,
-}
 
 
 def _through_jax() -> dict[str, dict[str, Call]]:

@@ -30,6 +30,12 @@ from treepress import _hot
 from twins import getdict, outcome
 
 T = TypeVar("T")
+
+
+class HotModule(treepress.Module, hot=True):
+    """What the classes of these tests derive from."""
+
+
 BoundMethod = _hot.BoundMethod
 
 
@@ -41,7 +47,7 @@ def clean() -> Iterator[None]:
 
 def both(define: Callable[[Any], Any]) -> tuple[Any, Any]:
     """The classes of `define`, under Equinox and hot."""
-    return define(eqx.Module), define(treepress.Module)
+    return define(eqx.Module), define(HotModule)
 
 
 def shown(value: Any, obj: Any) -> Any:
@@ -222,7 +228,7 @@ def test_everything_is_the_same() -> None:
 
 
 def test_bound_methods_as_pytrees() -> None:
-    class Model(treepress.Module):
+    class Model(HotModule):
         w: Any
 
         def apply(self, x: Any) -> Any:
@@ -246,7 +252,7 @@ def test_bound_methods_as_pytrees() -> None:
 
 
 def test_what_a_function_says_of_itself_is_read_anew() -> None:
-    class Model(treepress.Module):
+    class Model(HotModule):
         def f(self) -> None: ...
 
     model = Model()
@@ -291,7 +297,7 @@ def test_a_base_that_is_not_hot() -> None:
         def f(self) -> str:
             return "f"
 
-    class Hot(treepress.FlatMixin, Cold, Mix):
+    class Hot(treepress.FlatMixin, Cold, Mix, hot=True):
         def g(self) -> str:
             return "g"
 
@@ -355,7 +361,7 @@ def test_below_a_hot_class() -> None:
         def f(self) -> str:
             return "old"
 
-    treepress.accelerate(Base)
+    treepress.accelerate(Base, hot=True)
 
     class New(Base):
         def f(self) -> str:
@@ -374,6 +380,7 @@ def test_below_a_hot_class() -> None:
     assert type(New(1).f) is BoundMethod
 
 
+@pytest.mark.filterwarnings("ignore:.*has a __getattribute__ of its own:RuntimeWarning")
 @pytest.mark.parametrize("name", ["__getattr__", "__getattribute__"])
 def test_attribute_reads_of_its_own(name: str) -> None:
     def define(base: Any) -> Any:
@@ -420,7 +427,7 @@ def test_attribute_reads_of_its_own(name: str) -> None:
 
 
 def test_not_asked_for() -> None:
-    class Cold(treepress.Module, hot=False):
+    class Cold(HotModule, hot=False):
         x: Any
 
         def f(self) -> None: ...
@@ -444,9 +451,9 @@ def test_not_asked_for() -> None:
     class Plain(eqx.Module):
         def f(self) -> None: ...
 
-    treepress.accelerate(Plain, hot=False)
+    treepress.accelerate(Plain)
     assert not treepress.describe(Plain).hot
-    with treepress.installed(hot=False):
+    with treepress.installed():
         assert not treepress.describe(eqx.nn.Linear).hot
 
 
@@ -472,7 +479,7 @@ def test_taken_back_attribute_for_attribute() -> None:
     meta = type(eqx.Module)
     classes = [Base, Below, eqx.nn.Linear, eqx.nn.MLP, BoundMethod, eqx.Module, Mix]
     before = [snapshot(cls) for cls in classes]
-    treepress.install()
+    treepress.install(hot=True)
     assert treepress.describe(Base).hot
     assert treepress.describe(BoundMethod).hot
     assert "__setattr__" in vars(meta)
@@ -488,7 +495,7 @@ def test_taken_back_attribute_for_attribute() -> None:
 
 
 def test_tools_see_the_functions() -> None:
-    class Model(treepress.Module):
+    class Model(HotModule):
         x: Any
 
         def method(self, y: "int" = 0) -> "str":
@@ -552,12 +559,12 @@ class Base(eqx.Module):
 
     before = found()
     assert len([1 for _, n, _ in before if n]) >= 2
-    treepress.accelerate(space.Base)
+    treepress.accelerate(space.Base, hot=True)
     assert treepress.describe(space.Base).hot
     assert found() == before
 
 
-class Picklable(treepress.Module):
+class Picklable(HotModule):
     x: Any
 
     def f(self) -> Any:
@@ -580,7 +587,7 @@ def test_pickle_and_copy() -> None:
     assert pickle.loads(pickle.dumps(Picklable.f)) is Picklable.f
     cloudpickle = pytest.importorskip("cloudpickle")
 
-    class ByValue(treepress.Module):
+    class ByValue(HotModule):
         x: Any
 
         def f(self) -> Any:
@@ -616,7 +623,7 @@ def test_patched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_abstract_methods() -> None:
-    class Shape(treepress.Module):
+    class Shape(HotModule):
         @abc.abstractmethod
         def area(self) -> float: ...
 
@@ -661,7 +668,7 @@ def test_plum() -> None:
 def test_class_hooks_are_untouched() -> None:
     seen = []
 
-    class Base(treepress.Module):
+    class Base(HotModule):
         def __init_subclass__(cls, **kwargs: Any) -> None:
             super().__init_subclass__(**kwargs)
             seen.append(cls.__name__)
@@ -698,7 +705,7 @@ def test_super_reaches_the_next_method() -> None:
 
 
 def test_threads_that_make_subclasses() -> None:
-    class Base(treepress.Module):
+    class Base(HotModule):
         x: Any
 
         def f(self) -> Any:
@@ -728,7 +735,7 @@ def test_threads_that_make_subclasses() -> None:
 
 
 def test_attribute_reads_are_generic() -> None:
-    class Model(treepress.Module):
+    class Model(HotModule):
         x: Any
 
         def f(self) -> None: ...
@@ -836,7 +843,7 @@ def test_generated_hierarchies(spec: Any, steps: Any) -> None:
     for what, i, name, kind in steps:
         i %= len(hot)
         if what == "accelerate" and issubclass(hot[i], eqx.Module):
-            treepress.accelerate(hot[i])
+            treepress.accelerate(hot[i], hot=True)
             assert _hot.is_hot(hot[i])
         elif what == "deaccelerate" and issubclass(hot[i], eqx.Module):
             treepress.deaccelerate(hot[i])
@@ -859,5 +866,5 @@ def test_generated_hierarchies(spec: Any, steps: Any) -> None:
 
 def test_no_output_and_no_warning() -> None:
     with contextlib.redirect_stderr(io.StringIO()) as error:
-        define_everything(treepress.Module)(1).method()
+        define_everything(HotModule)(1).method()
     assert error.getvalue() == ""

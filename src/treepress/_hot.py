@@ -43,10 +43,10 @@ class Method(Binder):  # type: ignore[misc]
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         # These ask by isinstance whether it is a function, and read its code then.
-        return type(self.__wrapped__)
+        return type(object.__getattribute__(self, "__wrapped__"))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__wrapped__, name)
+        return getattr(object.__getattribute__(self, "__wrapped__"), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__wrapped__(*args, **kwargs)
@@ -155,13 +155,15 @@ def _may_bind(name: str, value: Any) -> bool:
     if get is None or hasattr(cls, "__set__") or hasattr(cls, "__delete__"):
         return False
     # Those of Equinox's transformations give a Partial.
-    return not getattr(get, "__module__", "").startswith(("equinox.", "treepress."))
+    return not str(getattr(get, "__module__", "")).startswith(("equinox.", "treepress."))
 
 
 _PJIT: Final = type(jax.jit(lambda: None))
 
 
 def _standing_for(value: Any) -> Any:
+    if type(value) is FunctionType:
+        return Method(value)
     inner = value
     while type(inner) is _PJIT:
         inner = getattr(inner, "__wrapped__", None)
@@ -199,6 +201,10 @@ def update(classes: Iterable[type]) -> None:
         _follow()
 
 
+def is_chosen(cls: type) -> bool:
+    return module.hot_choices.get(cls, False)
+
+
 def is_hot(cls: type) -> bool:
     return _put.get(cls, {}).get("__getattribute__") is _PLAIN
 
@@ -224,6 +230,8 @@ def _wanted(cls: type) -> bool:
 def _unfit(cls: type) -> str:
     """Why the attributes of a class are to be left alone."""
     reason = _checked()
+    if not reason and vars(eqx.Module).get("__getattribute__") is not _EQUINOX:
+        reason = "equinox.Module has another __getattribute__ than it had"
     if reason:
         return reason
     for base in cls.__mro__:
@@ -359,6 +367,12 @@ def _set(cls: Any, name: str, value: Any) -> None:
         super(type(eqx.Module), cls).__setattr__(name, value)
         return
     with _node.lock:
+        if name == "__getattribute__" and value is _PLAIN and cls in _put:
+            # What was read off a hot class is set again: it had none of its own.
+            if _raw(cls, name) is not None:
+                super(type(eqx.Module), cls).__delattr__(name)
+            _changed(cls, name)
+            return
         if is_hot(cls) and _may_bind(name, value):
             value = _standing_for(value)
         super(type(eqx.Module), cls).__setattr__(name, value)
@@ -432,5 +446,3 @@ def _new_class(cls: type) -> None:
 
 
 module.watchers.append(_new_class)
-# All with FlatMixin, where they do not say otherwise.
-module.hot_choices[module.FlatMixin] = True

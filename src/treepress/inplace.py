@@ -109,7 +109,7 @@ ACCELERATE: Final = "accelerate"
 INSTALL: Final = "install"
 
 
-def accelerate(*classes: Any, subclasses: bool = False, hot: bool = True) -> Any:
+def accelerate(*classes: Any, subclasses: bool = False, hot: bool = False) -> Any:
     """Have JAX flatten existing Module classes with treepress's kernels, in place.
 
     Leaves, key paths, treedefs and live instances are as before: treedefs made before are
@@ -127,8 +127,9 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool = True) -> Any
         subclasses: whether their subclasses are accelerated too, those there are and
             those still to be made. (`unxt.Quantity` needs it: its instances are of
             subclasses, one for each dimension.)
-        hot: whether attributes and methods become as fast as those of a plain class, which
-            holds for subclasses too. False leaves them to Equinox.
+        hot: whether attributes and methods become as fast as those of a plain class, for
+            subclasses too. New, and not the same as under Equinox in some rare cases that
+            the README lists; so it has to be asked for.
 
     Returns:
         what it was given: one class, or a tuple of several.
@@ -163,7 +164,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool = True) -> Any
             reason = _take(cls, ACCELERATE)
             if reason:
                 left.append((cls, reason))
-        _hot.choose(named, hot)
+        _hot.choose(named, hot or None)
 
     _alone(work)
     _warn(left)
@@ -215,14 +216,14 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
-        _hot.choose(wanted, False if _installed or _contexts else None)
+        _hot.choose(wanted, False if _hot.is_chosen(eqx.Module) else None)
         _taken_back.update(wanted)
 
     _alone(work)
     return classes[0] if len(classes) == 1 else classes
 
 
-def install(*, hot: bool = True) -> None:
+def install(*, hot: bool = False) -> None:
     """Accelerate every Module class in the process, now and from now on.
 
     Meant for one line at the top of a program; `import treepress.auto` does the same. Calling
@@ -280,7 +281,7 @@ def uninstall() -> None:
 
 
 @contextlib.contextmanager
-def installed(*, hot: bool = True) -> Iterator[None]:
+def installed(*, hot: bool = False) -> Iterator[None]:
     """`install` for the time of a `with` statement.
 
     The last of several that overlap, in whichever threads, takes it back; and none where
@@ -359,7 +360,7 @@ def _install(hot: bool) -> None:
             _left.append((cls, reason))
     _hot.choose(_taken_back, None)
     _taken_back.clear()
-    _hot.choose([eqx.Module], hot)
+    _hot.choose([eqx.Module], hot or None)
 
 
 # Of what `install` has left alone, what was not told yet.
