@@ -121,7 +121,9 @@ def _compare(suite: Suite, arguments: argparse.Namespace) -> Result:
     workers = ("-n", str(arguments.n)) if arguments.n and suite.workers else ()
     runner = Runner(suite.package, made, folder, arguments.backend, suite.options)
     print(f"== {suite.package} {version}: without treepress.auto", flush=True)
-    plain = runner.run("plain", False, *suite.paths, *workers)
+    plain = runner.before("plain") if arguments.again else None
+    if plain is None:
+        plain = runner.run("plain", False, *suite.paths, *workers)
     print(f"   {plain.counts()}", flush=True)
     print(f"== {suite.package} {version}: with treepress.auto", flush=True)
     accelerated = runner.run("auto", True, *suite.paths, *workers)
@@ -259,6 +261,11 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--suite", action="append", metavar="NAME", help="one of them; can be given again")
     add("--equinox", metavar="CHECKOUT", help="of Equinox, to run its tests too")
+    add(
+        "--again",
+        action="store_true",
+        help="take the outcomes without treepress.auto from the last time",
+    )
     add("--backend", choices=("compiled", "python"), default="compiled")
     add("--markdown", type=Path, metavar="FILE", help="to write the table into")
     add("-n", type=int, default=0, metavar="WORKERS", help="of pytest-xdist")

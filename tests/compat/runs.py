@@ -83,6 +83,12 @@ class Runner:
         self._check(label, run, auto)
         return run
 
+    def before(self, what: str) -> Run | None:
+        """What the last run of this name found, if there was one."""
+        witness = BUILD / "witness" / f"{self.name}-{what}"
+        run = _read(witness) if witness.exists() else Run()
+        return run if run.outcomes else None
+
     def _check(self, label: str, run: Run, auto: bool) -> None:
         """Nothing is shown by a run that was not accelerated, or by a plain one that was."""
         for test in run.outcomes:
