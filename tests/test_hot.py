@@ -426,6 +426,74 @@ def test_attribute_reads_of_its_own(name: str) -> None:
     assert type(hot[2](1).f) is type(hot[2](1).h) is BoundMethod
 
 
+@pytest.mark.filterwarnings("ignore:.*has a __getattribute__ of its own:RuntimeWarning")
+def test_attribute_reads_that_ask_the_hot_base() -> None:
+    class Base(HotModule):
+        def f(self) -> str:
+            return "f"
+
+    class Own(Base):
+        def __getattribute__(self, name: str) -> Any:
+            return super().__getattribute__(name)
+
+        def g(self) -> str:
+            return "g"
+
+    class Below(Own, Mix):
+        def h(self) -> str:
+            return "h"
+
+    for name in ("f", "g", "h", "mixed"):
+        assert type(getattr(Below(), name)) is BoundMethod, name
+    Below.later = lambda self: "later"  # type: ignore[attr-defined]
+    assert type(Below().later) is BoundMethod  # type: ignore[attr-defined]
+    with unittest.mock.patch.object(Base, "__getattribute__", object.__getattribute__):
+        pass
+    assert type(Base().f) is BoundMethod
+    original = Base.__getattribute__
+    Base.__getattribute__ = lambda self, name: original(self, name)  # type: ignore[method-assign]
+    assert not _hot.is_hot(Base)
+    assert type(Base().f) is BoundMethod
+    del Base.__getattribute__
+    assert _hot.is_hot(Base)
+
+
+def test_threads_that_read_meanwhile() -> None:
+    class Base(Mix, eqx.Module):
+        def f(self) -> str:
+            return "f"
+
+    class Below(Base):
+        def g(self) -> str:
+            return "g"
+
+    obj = Below()
+    wrong: list[Any] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            for name in ("f", "g", "mixed"):
+                if type(getattr(obj, name)) is not BoundMethod:
+                    wrong.append(name)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(100):
+            treepress.accelerate(Base, hot=True)
+            treepress.deaccelerate(Base)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
 def test_not_asked_for() -> None:
     class Cold(HotModule, hot=False):
         x: Any

@@ -194,11 +194,88 @@ def choose(classes: Iterable[type], hot: bool | None) -> None:
 
 
 def update(classes: Iterable[type]) -> None:
-    """Bring classes, and all below them, to what was chosen."""
+    """Bring classes, and all below them, to what was chosen.
+
+    At each moment other threads find Equinox's `__getattribute__`, or all descriptors: these
+    are put into all classes before any is hot, and taken out when none is any more.
+    """
     with _node.lock:
-        for cls in with_subclasses(classes):
-            _update(cls)
+        # Not Module itself: what it has is to be found behind what is put below it.
+        below = [cls for cls in with_subclasses(classes) if cls is not eqx.Module]
+        hot = [cls for cls in below if _shall(cls)]
+        cold = [cls for cls in below if eqx.Module in cls.__mro__ and not _shall(cls)]
+        for cls in cold:
+            if is_hot(cls):
+                _put_into(cls, {"__getattribute__": _EQUINOX})
+        for cls in cold:
+            _take_out(cls)
+        if hot:
+            _hook()
+        for cls in hot:
+            _put_into(cls, _standins(cls))
+        for cls in cold:
+            if any(_shall(base) for base in cls.__mro__[1:]):
+                # A `__getattribute__` of its own may ask that of a hot base.
+                own = _standins(cls) if _reads_itself(cls) else {}
+                _put_into(cls, {**own, **_mask(cls)})
+        for cls in hot:
+            _put_into(cls, {"__getattribute__": _PLAIN})
         _follow()
+
+
+def _reads_itself(cls: type) -> bool:
+    return any(
+        _raw(base, "__getattribute__") is not None
+        for base in cls.__mro__
+        if base not in (eqx.Module, object)
+    )
+
+
+def _put_into(cls: type, new: dict[str, Any]) -> None:
+    # Noted first, so that it can be taken back should an interrupt come between.
+    _put.setdefault(cls, {}).update(new)
+    for name, value in new.items():
+        # Not the metaclass's, which is ours.
+        type.__setattr__(cls, name, value)
+
+
+def _take_out(cls: type) -> None:
+    put = _put.get(cls, {})
+    # `__getattribute__` last.
+    for name in sorted(put, key=lambda name: name == "__getattribute__"):
+        value = put[name]
+        if vars(cls).get(name) is not value:
+            continue
+        if isinstance(value, (Method, Other)):
+            type.__setattr__(cls, name, value.__wrapped__)
+        else:
+            type.__delattr__(cls, name)
+    _put.pop(cls, None)
+
+
+def _standins(cls: type) -> dict[str, Any]:
+    """What has to stand for the functions of a class, as far as nothing does yet."""
+    new: dict[str, Any] = {}
+    for name, value in list(vars(cls).items()):
+        if _may_bind(name, value):
+            new[name] = _standing_for(value)
+    seen = set(vars(cls))
+    for base in cls.__mro__[1:]:
+        hot = _shall(base)
+        for name, value in list(vars(base).items()):
+            if name not in seen and not hot and _may_bind(name, value):
+                new[name] = Inherited(cls, name)
+            seen.add(name)
+    return new
+
+
+def _mask(cls: type) -> dict[str, Any]:
+    """The `__getattribute__` that a class would have, were none of its bases hot."""
+    for base in cls.__mro__:
+        value = _raw(base, "__getattribute__")
+        if value is not None:
+            return {} if base is cls else {"__getattribute__": value}
+    return {}
 
 
 def is_chosen(cls: type) -> bool:
@@ -224,6 +301,15 @@ def _wanted(cls: type) -> bool:
     return next(
         (module.hot_choices[base] for base in cls.__mro__ if base in module.hot_choices),
         False,
+    )
+
+
+def _shall(cls: type) -> bool:
+    return (
+        eqx.Module in cls.__mro__
+        and cls is not eqx.Module
+        and _wanted(cls)
+        and not _unfit(cls)
     )
 
 
@@ -254,71 +340,6 @@ def _raw(cls: type, name: str) -> Any:
     return value
 
 
-def _update(cls: type) -> None:
-    # Not Module itself: what it has is to be found behind what is put below it.
-    if cls is eqx.Module or eqx.Module not in cls.__mro__:
-        return
-    hot = _wanted(cls) and not _unfit(cls)
-    if not hot:
-        _mask(cls)
-        return
-    if not is_hot(cls):
-        _cool(cls)
-        _hook()
-        _put[cls] = {}
-    put: dict[str, Any] = {}
-    for name, value in list(vars(cls).items()):
-        if _may_bind(name, value):
-            put[name] = _standing_for(value)
-    for base in cls.__mro__[1:]:
-        for name in list(vars(base)):
-            _inherit(cls, name, put)
-    # Last, for other threads: until then Equinox's makes the same of methods.
-    put["__getattribute__"] = _PLAIN
-    # First, so that it can be taken back should an interrupt come between.
-    _put[cls].update(put)
-    for name, value in put.items():
-        # Not the metaclass's, which is ours.
-        type.__setattr__(cls, name, value)
-
-
-def _inherit(cls: type, name: str, put: dict[str, Any]) -> None:
-    """Have `put` stand for what `cls` inherits by this name, if that is needed."""
-    if name in put or name in vars(cls):
-        return
-    for base in cls.__mro__[1:]:
-        if name in vars(base):
-            if not is_hot(base) and _may_bind(name, vars(base)[name]):
-                put[name] = Inherited(cls, name)
-            return
-
-
-def _cool(cls: type) -> None:
-    """Take out of a class what was put into it."""
-    for name, value in reversed([*_put.get(cls, {}).items()]):
-        if vars(cls).get(name) is not value:
-            continue
-        if isinstance(value, (Method, Other)):
-            type.__setattr__(cls, name, value.__wrapped__)
-        else:
-            type.__delattr__(cls, name)
-    _put.pop(cls, None)
-
-
-def _mask(cls: type) -> None:
-    """Give a class that is not hot, below one that is, the `__getattribute__` it would have."""
-    _cool(cls)
-    if not any(is_hot(base) for base in cls.__mro__[1:]):
-        return
-    for base in cls.__mro__:
-        value = _raw(base, "__getattribute__")
-        if value is not None:
-            if base is not cls:
-                _put[cls] = {"__getattribute__": value}
-                type.__setattr__(cls, "__getattribute__", value)
-            return
-
-
 def with_subclasses(classes: Iterable[type]) -> list[type]:
     """The classes and all below them, each once, a class before those below it."""
     found: dict[int, type] = {}
@@ -339,11 +360,10 @@ def _follow() -> None:
         return
     others = any(is_hot(cls) for cls in list(_put) if cls is not BoundMethod)
     if others and not is_hot(BoundMethod) and not _unfit(BoundMethod):
-        _put[BoundMethod] = {"__getattribute__": _PLAIN}
-        type.__setattr__(BoundMethod, "__getattribute__", _PLAIN)
+        _put_into(BoundMethod, {"__getattribute__": _PLAIN})
     elif not others:
         if not _wanted(BoundMethod):
-            _cool(BoundMethod)
+            _take_out(BoundMethod)
         if not _put:
             _unhook()
 
@@ -373,7 +393,7 @@ def _set(cls: Any, name: str, value: Any) -> None:
                 super(type(eqx.Module), cls).__delattr__(name)
             _changed(cls, name)
             return
-        if is_hot(cls) and _may_bind(name, value):
+        if _stood_for(cls) and _may_bind(name, value):
             value = _standing_for(value)
         super(type(eqx.Module), cls).__setattr__(name, value)
         put = _put.get(cls)
@@ -392,24 +412,37 @@ def _delete(cls: Any, name: str) -> None:
             _changed(cls, name)
 
 
+def _stood_for(cls: type) -> bool:
+    """Whether descriptors stand for the functions of a class."""
+    return cls in _put and cls is not BoundMethod and (is_hot(cls) or _reads_itself(cls))
+
+
 def _changed(cls: type, name: str) -> None:
     """An attribute of a class is another one."""
     if name in ("__getattribute__", "__getattr__"):
-        for below in with_subclasses([cls]):
-            _update(below)
+        update([cls])
         return
     for below in with_subclasses([cls]):
-        if not is_hot(below):
+        if not _stood_for(below):
             continue
         put = _put[below]
-        if isinstance(put.get(name), Inherited):
+        needed = _is_needed(below, name)
+        there = isinstance(put.get(name), Inherited)
+        if needed and not there:
+            _put_into(below, {name: Inherited(below, name)})
+        elif there and not needed:
             type.__delattr__(below, name)
             del put[name]
-        new: dict[str, Any] = {}
-        _inherit(below, name, new)
-        for key, value in new.items():
-            put[key] = value
-            type.__setattr__(below, key, value)
+
+
+def _is_needed(cls: type, name: str) -> bool:
+    """Whether something has to stand for what a class inherits by this name."""
+    if name in vars(cls) and not isinstance(_put[cls].get(name), Inherited):
+        return False
+    for base in cls.__mro__[1:]:
+        if name in vars(base):
+            return not _shall(base) and _may_bind(name, vars(base)[name])
+    return False
 
 
 def _checked() -> str:
