@@ -525,6 +525,30 @@ def test_not_asked_for() -> None:
         assert not treepress.describe(eqx.nn.Linear).hot
 
 
+def test_asked_for_once_is_enough() -> None:
+    class Model(eqx.Module):
+        def f(self) -> None: ...
+
+    treepress.accelerate(Model, hot=True)
+    treepress.accelerate(Model)
+    assert treepress.describe(Model).hot
+    treepress.accelerate(Model, hot=False)
+    assert not treepress.describe(Model).hot
+    treepress.install(hot=True)
+    treepress.install()
+    assert treepress.describe(eqx.nn.MLP).hot
+    treepress.uninstall()
+    with treepress.installed():
+        with treepress.installed(hot=True):
+            assert treepress.describe(eqx.nn.MLP).hot
+        assert not treepress.describe(eqx.nn.MLP).hot
+    with treepress.installed(hot=True):
+        with treepress.installed(hot=False):
+            assert not treepress.describe(eqx.nn.MLP).hot
+        assert treepress.describe(eqx.nn.MLP).hot
+    assert not treepress.describe(eqx.nn.MLP).hot
+
+
 def snapshot(cls: type) -> Any:
     return list(vars(cls).items())
 

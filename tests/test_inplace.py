@@ -394,6 +394,23 @@ def test_accelerated_otherwise() -> None:
     assert treepress.describe(cls).accelerated, "nothing is half done"
 
 
+def test_packages_with_flat_mixin_can_be_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = types.ModuleType("of_both")
+    code = "import equinox as eqx, treepress\nclass A(eqx.Module): ...\n"
+    exec(code + "class B(treepress.Module): ...\n", vars(package))
+    monkeypatch.setitem(sys.modules, "of_both", package)
+    treepress.accelerate(package)
+    assert treepress.describe(package.A).accelerated
+    treepress.deaccelerate(package)
+    assert not treepress.describe(package.A).accelerated
+    treepress.accelerate(eqx.Module, subclasses=True)
+    assert module.probe not in [a.cls for a in treepress.accelerated()]
+    treepress.deaccelerate(eqx.Module, subclasses=True)
+    assert not treepress.describe(eqx.nn.Linear).accelerated
+
+
 def test_left_alone() -> None:
     class Own(treepress.Module):
         x: Any
@@ -793,6 +810,7 @@ sys.exit(int(sys.argv[-1]))
     ("arguments", "message"),
     [
         (["run", "nowhere.py"], "there is no file nowhere.py"),
+        (["run", "--hot", "x.py"], "there is no option --hot; options of the program go"),
         (["run", "-m", "no_such_module"], "no_such_module"),
         (["run"], "SCRIPT"),
         (["walk"], "invalid choice"),

@@ -42,8 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
     run.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
     run.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
+    if given == ["run"]:
+        run.error("give a SCRIPT, or -m and the name of a module")
     # Not by argparse, which would look into the arguments of the program.
     if len(given) > 1 and given[0] == "run" and given[1] not in ("-h", "--help"):
+        if given[1].startswith("-") and given[1] not in ("-", "-m"):
+            run.error(
+                f"there is no option {given[1]}; options of the program go after SCRIPT, "
+                f"those of python before -m treepress"
+            )
         if given[1] != "-m":
             _run_script(run, given[1], given[2:])
         elif len(given) > 2:

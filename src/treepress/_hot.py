@@ -200,8 +200,9 @@ def update(classes: Iterable[type]) -> None:
     are put into all classes before any is hot, and taken out when none is any more.
     """
     with _node.lock:
-        # Not Module itself: what it has is to be found behind what is put below it.
-        below = [cls for cls in with_subclasses(classes) if cls is not eqx.Module]
+        # Module itself keeps what is to be found behind what is put below it.
+        kept = (eqx.Module, module.probe)
+        below = [cls for cls in with_subclasses(classes) if cls not in kept]
         hot = [cls for cls in below if _shall(cls)]
         cold = [cls for cls in below if eqx.Module in cls.__mro__ and not _shall(cls)]
         for cls in cold:
@@ -278,8 +279,8 @@ def _mask(cls: type) -> dict[str, Any]:
     return {}
 
 
-def is_chosen(cls: type) -> bool:
-    return module.hot_choices.get(cls, False)
+def chosen(cls: type) -> bool | None:
+    return module.hot_choices.get(cls)
 
 
 def is_hot(cls: type) -> bool:

@@ -109,7 +109,7 @@ ACCELERATE: Final = "accelerate"
 INSTALL: Final = "install"
 
 
-def accelerate(*classes: Any, subclasses: bool = False, hot: bool = False) -> Any:
+def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None) -> Any:
     """Have JAX flatten existing Module classes with treepress's kernels, in place.
 
     Leaves, key paths, treedefs and live instances are as before: treedefs made before are
@@ -127,9 +127,10 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool = False) -> An
         subclasses: whether their subclasses are accelerated too, those there are and
             those still to be made. (`unxt.Quantity` needs it: its instances are of
             subclasses, one for each dimension.)
-        hot: whether attributes and methods become as fast as those of a plain class, for
+        hot: True makes attributes and methods as fast as those of a plain class, for
             subclasses too. New, and not the same as under Equinox in some rare cases that
-            the README lists; so it has to be asked for.
+            the README lists; so it has to be asked for. False takes that back, None leaves
+            it as it is.
 
     Returns:
         what it was given: one class, or a tuple of several.
@@ -164,7 +165,8 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool = False) -> An
             reason = _take(cls, ACCELERATE)
             if reason:
                 left.append((cls, reason))
-        _hot.choose(named, hot or None)
+        if hot is not None:
+            _hot.choose(named, hot)
 
     _alone(work)
     _warn(left)
@@ -184,8 +186,8 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
         what it was given: one class, or a tuple of several.
 
     Raises:
-        TypeError: for what is no Module class, and for a class whose kernels were registered
-            with JAX themselves, by `FlatMixin`. Nothing is changed then.
+        TypeError: for what is no Module class, and for a class that is named itself and
+            whose kernels were registered with JAX, by `FlatMixin`. Nothing is changed then.
 
     Cost: some microseconds for each class.
 
@@ -200,9 +202,7 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
     if not classes:
         raise TypeError("deaccelerate takes one class or more; got none")
     wanted = _classes("deaccelerate", classes)
-    if subclasses:
-        wanted = _hot.with_subclasses(wanted)
-    for cls in wanted:
+    for cls in wanted if not any(isinstance(one, ModuleType) for one in classes) else []:
         node = nodes.get(cls)
         if node is not None and node.functions is not None and cls not in _originals:
             raise TypeError(
@@ -210,20 +210,22 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
                 f"themselves, and lets no class be registered again. Make the class "
                 f"without {node.how}"
             )
+    if subclasses:
+        wanted = _hot.with_subclasses(wanted)
 
     def work() -> None:
         for cls in wanted:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
-        _hot.choose(wanted, False if _hot.is_chosen(eqx.Module) else None)
+        _hot.choose(wanted, False if _hot.chosen(eqx.Module) else None)
         _taken_back.update(wanted)
 
     _alone(work)
     return classes[0] if len(classes) == 1 else classes
 
 
-def install(*, hot: bool = False) -> None:
+def install(*, hot: bool | None = None) -> None:
     """Accelerate every Module class in the process, now and from now on.
 
     Meant for one line at the top of a program; `import treepress.auto` does the same. Calling
@@ -281,7 +283,7 @@ def uninstall() -> None:
 
 
 @contextlib.contextmanager
-def installed(*, hot: bool = False) -> Iterator[None]:
+def installed(*, hot: bool | None = None) -> Iterator[None]:
     """`install` for the time of a `with` statement.
 
     The last of several that overlap, in whichever threads, takes it back; and none where
@@ -302,12 +304,14 @@ def installed(*, hot: bool = False) -> Iterator[None]:
     """
 
     begun = False
+    before = None
 
     def enter() -> None:
         global _contexts
-        nonlocal begun
+        nonlocal begun, before
         _contexts += 1
         begun = True
+        before = _hot.chosen(eqx.Module)
         _install(hot)
 
     def leave() -> None:
@@ -315,6 +319,8 @@ def installed(*, hot: bool = False) -> Iterator[None]:
         _contexts -= 1
         if not (_contexts or _installed):
             _uninstall()
+        elif _hot.chosen(eqx.Module) != before:
+            _hot.choose([eqx.Module], before)
 
     try:
         _alone(enter)
@@ -350,17 +356,18 @@ def accelerated() -> list[Accelerated]:
     return sorted(found, key=lambda one: one.since)
 
 
-def _install(hot: bool) -> None:
+def _install(hot: bool | None) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
         return
     for cls in _hot.with_subclasses([eqx.Module]):
-        reason = _take(cls, INSTALL) if cls is not module.probe else ""
+        reason = _take(cls, INSTALL)
         if reason:
             _left.append((cls, reason))
     _hot.choose(_taken_back, None)
     _taken_back.clear()
-    _hot.choose([eqx.Module], hot or None)
+    if hot is not None:
+        _hot.choose([eqx.Module], hot)
 
 
 # Of what `install` has left alone, what was not told yet.
@@ -446,7 +453,8 @@ def _classes(caller: str, given: Iterable[Any]) -> list[type]:
             )
         node = nodes.get(cls)
         if not _is_module(cls) and (node is None or node.functions is None):
-            raise TypeError(f"{cls.__qualname__} cannot be accelerated: {_instead(cls)}")
+            what = "accelerated" if caller == ACCELERATE else "taken back"
+            raise TypeError(f"{cls.__qualname__} cannot be {what}: {_instead(cls)}")
         found.append(cls)
     return found
 
@@ -470,7 +478,7 @@ def _instead(cls: type) -> str:
     return (
         "it is no equinox.Module but registered by other means, and JAX lets no class be "
         "registered again. Where the class is made, use treepress.register_dataclass in "
-        "the place of what registers it now"
+        "the place of what registers it now, if it is a dataclass"
     )
 
 
@@ -503,6 +511,8 @@ def _take(cls: type, how: str) -> str:
     known = module.known
     if isinstance(known, str):
         return known
+    if cls is module.probe:
+        return ""
     if not is_node(cls):
         # `install` is in force when its turn comes.
         if how == ACCELERATE:
