@@ -3,8 +3,11 @@
 Everything that JAX shows of an instance of the one must be so of the other.
 """
 
+import contextlib
 import re
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -110,6 +113,34 @@ def assert_twins(plain: Any, flat: Any) -> None:
             assert (jax.tree.structure(again) == treedef) == (
                 jax.tree.structure(flat_again) == flat_treedef
             )
+
+
+@contextlib.contextmanager
+def in_threads(work: Callable[[], None], count: int) -> Iterator[None]:
+    """Have threads do something over and over, in turns as short as can be."""
+    stop = threading.Event()
+    errors: list[Exception] = []
+
+    def over_and_over() -> None:
+        try:
+            while not stop.is_set():
+                work()
+        except Exception as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=over_and_over) for _ in range(count)]
+    try:
+        for thread in threads:
+            thread.start()
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not errors, errors[0]
 
 
 class Failure(tuple):  # type: ignore[type-arg]

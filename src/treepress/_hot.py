@@ -2,176 +2,33 @@
 
 Equinox makes bound methods pytrees by a `__getattribute__` in Python, which every attribute
 read goes through. In a hot class that is `object.__getattribute__` again, which the interpreter
-has a slot for, and in the place of each function stands a descriptor that makes the
-`BoundMethod` itself.
+has a slot for, and descriptors (`_methods`) stand in the place of its functions.
 """
 
 import functools
 import warnings
 from collections.abc import Iterable
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import equinox as eqx
-import jax
 
-try:
-    from equinox._module import _prebuilt
-except ImportError:
-    _prebuilt = None  # type: ignore[assignment]
-
-from . import _backend, _node, module
+from . import _node, module
 from ._equinox import Known
-
-BoundMethod: Any = getattr(_prebuilt, "BoundMethod", None)
-
-Binder: Any = _backend.method_kernels.Binder
+from ._methods import (
+    OURS,
+    BoundMethod,
+    Inherited,
+    Method,
+    Other,
+    is_magic,
+    may_bind,
+    standing_for,
+)
+from ._node import with_subclasses
 
 _PLAIN: Final = object.__getattribute__
-
-
-class Method(Binder):  # type: ignore[misc]
-    """Stands for a plain function, or one that `jax.jit` made of it."""
-
-    def __init__(self, function: Any) -> None:
-        assert isinstance(module.known, Known)
-        super().__init__(function, BoundMethod, module.known.wrappers)
-        # For doctest, pydoc and others that look into the `__dict__` of the class.
-        functools.update_wrapper(self, function)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        # These ask by isinstance whether it is a function, and read its code then.
-        return type(object.__getattribute__(self, "__wrapped__"))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "__wrapped__"), name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*args, **kwargs)
-
-    def __reduce__(self) -> Any:
-        # A class that is pickled by value is one with plain functions.
-        return _itself, (self.__wrapped__,)
-
-
-class Other:
-    """Stands for any other descriptor that may give a method."""
-
-    def __init__(self, descriptor: Any) -> None:
-        self.__wrapped__ = descriptor
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            if hasattr(descriptor, name):
-                setattr(self, name, getattr(descriptor, name))
-
-    def __get__(self, obj: Any, owner: Any = None) -> Any:
-        descriptor = self.__wrapped__
-        return _as_pytree(type(descriptor).__get__(descriptor, obj, owner), obj)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "__wrapped__"), name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*args, **kwargs)
-
-    def __reduce__(self) -> Any:
-        return _itself, (self.__wrapped__,)
-
-
-class Inherited:
-    """Stands in a hot class for what it inherits from one that is not hot.
-
-    That class is not touched: it may be anybody's, and no Module.
-    """
-
-    def __init__(self, cls: type, name: str) -> None:
-        self.cls = cls
-        self.name = name
-
-    @property
-    def __wrapped__(self) -> Any:
-        return getattr(super(self.cls, self.cls), self.name)
-
-    @property
-    def __doc__(self) -> Any:  # type: ignore[override]
-        return self.__wrapped__.__doc__
-
-    @property
-    def __isabstractmethod__(self) -> bool:
-        return bool(getattr(self.__wrapped__, "__isabstractmethod__", False))
-
-    def __get__(self, obj: Any, owner: Any = None) -> Any:
-        try:
-            if obj is None:
-                return getattr(super(self.cls, owner), self.name)
-            return _as_pytree(getattr(super(self.cls, obj), self.name), obj)
-        except AttributeError as error:
-            if error.name != self.name or type(error.obj) is not super:
-                raise
-            cls = type(obj) if owner is None else owner
-            raise AttributeError(
-                f"{cls.__name__!r} object has no attribute {self.name!r}",
-                name=self.name,
-                obj=obj,
-            ) from None
-
-    def __reduce__(self) -> Any:
-        return _itself, (self.__wrapped__,)
-
-
-_OURS: Final = (Method, Other, Inherited)
-
-
-def _itself(obj: Any) -> Any:
-    return obj
-
-
-def _as_pytree(out: Any, obj: Any) -> Any:
-    """What Equinox's `__getattribute__` makes of an attribute that was found."""
-    if isinstance(out, MethodType) and out.__self__ is obj:
-        function: Any = object.__getattribute__(out, "__func__")
-        if type(function) is FunctionType:
-            return Method(function).__get__(obj, None)
-        return BoundMethod(function, obj)
-    return out
-
-
-def _is_magic(name: str) -> bool:
-    return (name.startswith("__") and name.endswith("__")) or name == "_abc_impl"
-
-
-_INERT: Final = (staticmethod, classmethod, property, type, *_OURS)
-
-
-def _may_bind(name: str, value: Any) -> bool:
-    """Whether an attribute of a class may come out of an instance as a method."""
-    if _is_magic(name) or isinstance(value, _INERT):
-        return False
-    cls = type(value)
-    if cls is FunctionType:
-        return True
-    get = getattr(cls, "__get__", None)
-    if get is None or hasattr(cls, "__set__") or hasattr(cls, "__delete__"):
-        return False
-    # Those of Equinox's transformations give a Partial.
-    return not str(getattr(get, "__module__", "")).startswith(("equinox.", "treepress."))
-
-
-_PJIT: Final = type(jax.jit(lambda: None))
-
-
-def _standing_for(value: Any) -> Any:
-    if type(value) is FunctionType:
-        return Method(value)
-    inner = value
-    while type(inner) is _PJIT:
-        inner = getattr(inner, "__wrapped__", None)
-    wrappers = module.known.wrappers if isinstance(module.known, Known) else ()
-    if type(inner) is FunctionType and all(hasattr(value, name) for name in wrappers):
-        return Method(value)
-    return Other(value)
-
 
 # What was put into each class: for a hot one a `__getattribute__` and what stands for its
 # functions; for one below a hot class that is not to be hot its own `__getattribute__`.
@@ -258,13 +115,13 @@ def _standins(cls: type) -> dict[str, Any]:
     """What has to stand for the functions of a class, as far as nothing does yet."""
     new: dict[str, Any] = {}
     for name, value in list(vars(cls).items()):
-        if _may_bind(name, value):
-            new[name] = _standing_for(value)
+        if may_bind(name, value):
+            new[name] = standing_for(value)
     seen = set(vars(cls))
     for base in cls.__mro__[1:]:
         hot = _shall(base)
         for name, value in list(vars(base).items()):
-            if name not in seen and not hot and _may_bind(name, value):
+            if name not in seen and not hot and may_bind(name, value):
                 new[name] = Inherited(cls, name)
             seen.add(name)
     return new
@@ -341,20 +198,6 @@ def _raw(cls: type, name: str) -> Any:
     return value
 
 
-def with_subclasses(classes: Iterable[type]) -> list[type]:
-    """The classes and all below them, each once, a class before those below it."""
-    found: dict[int, type] = {}
-    todo = list(classes)[::-1]
-    while todo:
-        cls = todo.pop()
-        if id(cls) not in found:
-            found[id(cls)] = cls
-            # Not `cls.__subclasses__`, which a class may define.
-            todo.extend(reversed(type.__subclasses__(cls)))
-    # By the length of the MRO, since a class may be below several of these.
-    return sorted(found.values(), key=lambda cls: len(cls.__mro__))
-
-
 def _follow() -> None:
     """Have BoundMethod be hot as long as any other class is, and the hook there."""
     if BoundMethod is None:
@@ -384,7 +227,7 @@ def _unhook() -> None:
 
 
 def _set(cls: Any, name: str, value: Any) -> None:
-    if _is_magic(name) and name not in ("__getattribute__", "__getattr__"):
+    if is_magic(name) and name not in ("__getattribute__", "__getattr__"):
         super(type(eqx.Module), cls).__setattr__(name, value)
         return
     with _node.lock:
@@ -394,13 +237,13 @@ def _set(cls: Any, name: str, value: Any) -> None:
                 super(type(eqx.Module), cls).__delattr__(name)
             _changed(cls, name)
             return
-        if _stood_for(cls) and _may_bind(name, value):
-            value = _standing_for(value)
+        if _stood_for(cls) and may_bind(name, value):
+            value = standing_for(value)
         super(type(eqx.Module), cls).__setattr__(name, value)
         put = _put.get(cls)
         if put is not None:
             put.pop(name, None)
-            if isinstance(value, _OURS):
+            if isinstance(value, OURS):
                 put[name] = value
         _changed(cls, name)
 
@@ -409,7 +252,7 @@ def _delete(cls: Any, name: str) -> None:
     with _node.lock:
         super(type(eqx.Module), cls).__delattr__(name)
         _put.get(cls, {}).pop(name, None)
-        if not _is_magic(name) or name in ("__getattribute__", "__getattr__"):
+        if not is_magic(name) or name in ("__getattribute__", "__getattr__"):
             _changed(cls, name)
 
 
@@ -442,7 +285,7 @@ def _is_needed(cls: type, name: str) -> bool:
         return False
     for base in cls.__mro__[1:]:
         if name in vars(base):
-            return not _shall(base) and _may_bind(name, vars(base)[name])
+            return not _shall(base) and may_bind(name, vars(base)[name])
     return False
 
 

@@ -63,6 +63,20 @@ nodes: Final[WeakKeyDictionary[type, Node]] = WeakKeyDictionary()
 originals: Final[WeakKeyDictionary[type, Any]] = WeakKeyDictionary()
 
 
+def with_subclasses(classes: Iterable[type]) -> list[type]:
+    """The classes and all below them, each once, a class before those below it."""
+    found: dict[int, type] = {}
+    todo = list(classes)[::-1]
+    while todo:
+        cls = todo.pop()
+        if id(cls) not in found:
+            found[id(cls)] = cls
+            # Not `cls.__subclasses__`, which a class may define.
+            todo.extend(reversed(type.__subclasses__(cls)))
+    # By the length of the MRO, since a class may be below several of these.
+    return sorted(found.values(), key=lambda cls: len(cls.__mro__))
+
+
 def remember(cls: type, node: Node) -> None:
     with lock:
         nodes[cls] = node

@@ -1,9 +1,6 @@
 """`accelerate` and `install`: our kernels in the functions that Equinox registered.
 
-JAX lets no class be registered again. But what Equinox registers for a class can be given
-another behaviour where it is: two Python functions, whose code can be replaced, and a
-`functools.partial`, whose state can be set. JAX's registry is not touched, so treedefs and
-the caches of jitted functions made before stay as good as they were.
+Which classes are accelerated, and until when. How that is done with one class is in `_swap`.
 """
 
 import contextlib
@@ -11,19 +8,16 @@ import dataclasses
 import datetime
 import functools
 import os
-import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import equinox as eqx
-import jax.tree_util as jtu
 
-from . import _hot, _node, module
-from ._equinox import Known
-from ._node import Node, module_node, names_of, nodes, unusual
+from . import _hot, _node, _swap, module
+from ._node import Node, names_of, nodes, unusual, with_subclasses
 from .description import Description, describe, is_node
 
 
@@ -41,27 +35,6 @@ class Accelerated(NamedTuple):
     since: datetime.datetime
 
 
-class Held(NamedTuple):
-    """The functions that JAX holds for a class, as Equinox made them."""
-
-    flatten: FunctionType
-    flatten_with_keys: FunctionType
-    unflatten: "functools.partial[Any]"
-
-
-class Original(NamedTuple):
-    """What was in these functions before."""
-
-    held: Held
-    flatten: CodeType
-    flatten_with_keys: CodeType
-    unflatten: tuple[Any, ...]
-
-
-# By class, what was in its functions, and the kernels that were put in. These are kept: one
-# may be running, called by a `functools.partial`, which holds no reference to what it calls.
-_originals: Final = _node.originals
-_kernels: Final[WeakKeyDictionary[type, list[Node]]] = WeakKeyDictionary()
 # Of these, subclasses that are made later are accelerated too.
 _roots: WeakSet[type] = WeakSet()
 # Asked for before Equinox had registered them.
@@ -139,8 +112,8 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
         TypeError: for what is no Module class. Nothing is changed then.
         ValueError: for a module that defines no Module class.
 
-    Cost: some 50 µs for each class with compiled kernels, 1 ms without. A node is then
-    flattened in 0.05 µs more than one of a class with `FlatMixin`.
+    Cost: some 0.2 ms for each class with compiled kernels, 1.3 ms without. A node is then
+    flattened in 0.05 µs more than one of a class with `FlatMixin` (`make bench` shows both).
 
     Example:
         >>> import equinox as eqx, treepress
@@ -161,7 +134,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
     def work() -> None:
         if subclasses:
             _roots.update(named)
-        for cls in _hot.with_subclasses(named) if subclasses else named:
+        for cls in with_subclasses(named) if subclasses else named:
             reason = _take(cls, ACCELERATE)
             if reason:
                 left.append((cls, reason))
@@ -202,16 +175,20 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
     if not classes:
         raise TypeError("deaccelerate takes one class or more; got none")
     wanted = _classes("deaccelerate", classes)
-    for cls in wanted if not any(isinstance(one, ModuleType) for one in classes) else []:
-        node = nodes.get(cls)
-        if node is not None and node.functions is not None and cls not in _originals:
+    for cls in _classes(
+        "deaccelerate", [c for c in classes if not isinstance(c, ModuleType)]
+    ):
+        if _is_mixed(cls):
             raise TypeError(
                 f"{cls.__qualname__} cannot be taken back: JAX holds the kernels "
                 f"themselves, and lets no class be registered again. Make the class "
-                f"without {node.how}"
+                f"without {nodes[cls].how}"
             )
-    if subclasses:
-        wanted = _hot.with_subclasses(wanted)
+    wanted = [
+        cls
+        for cls in (with_subclasses(wanted) if subclasses else wanted)
+        if not _is_mixed(cls)
+    ]
 
     def work() -> None:
         for cls in wanted:
@@ -223,6 +200,14 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
 
     _alone(work)
     return classes[0] if len(classes) == 1 else classes
+
+
+def _is_mixed(cls: type) -> bool:
+    """Whether JAX holds our kernels themselves."""
+    node = nodes.get(cls)
+    if node is None or node.functions is None:
+        return False
+    return node.how not in (ACCELERATE, INSTALL)
 
 
 def install(*, hot: bool | None = None) -> None:
@@ -238,8 +223,7 @@ def install(*, hot: bool | None = None) -> None:
     Arguments:
         hot: as that of `accelerate`.
 
-    Cost: some 50 µs for each class that exists, with compiled kernels, and for each one made
-    later.
+    Cost: that of `accelerate` for each class that exists, and for each one made later.
 
     Example:
         >>> import equinox as eqx, treepress
@@ -248,14 +232,15 @@ def install(*, hot: bool | None = None) -> None:
         True
         >>> treepress.uninstall()
     """
+    left: list[tuple[type, str]] = []
 
     def work() -> None:
         global _installed
         _installed = True
-        _install(hot)
+        _install(hot, left)
 
     _alone(work)
-    _warn_of_left()
+    _warn(left)
 
 
 def uninstall() -> None:
@@ -302,9 +287,9 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         >>> treepress.describe(eqx.nn.Linear).accelerated
         False
     """
-
     begun = False
     before = None
+    left: list[tuple[type, str]] = []
 
     def enter() -> None:
         global _contexts
@@ -312,7 +297,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         _contexts += 1
         begun = True
         before = _hot.chosen(eqx.Module)
-        _install(hot)
+        _install(hot, left)
 
     def leave() -> None:
         global _contexts
@@ -324,7 +309,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
 
     try:
         _alone(enter)
-        _warn_of_left()
+        _warn(left)
         yield
     finally:
         if begun:
@@ -356,28 +341,18 @@ def accelerated() -> list[Accelerated]:
     return sorted(found, key=lambda one: one.since)
 
 
-def _install(hot: bool | None) -> None:
+def _install(hot: bool | None, left: list[tuple[type, str]]) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
         return
-    for cls in _hot.with_subclasses([eqx.Module]):
+    for cls in with_subclasses([eqx.Module]):
         reason = _take(cls, INSTALL)
         if reason:
-            _left.append((cls, reason))
+            left.append((cls, reason))
     _hot.choose(_taken_back, None)
     _taken_back.clear()
     if hot is not None:
         _hot.choose([eqx.Module], hot)
-
-
-# Of what `install` has left alone, what was not told yet.
-_left: list[tuple[type, str]] = []
-
-
-def _warn_of_left() -> None:
-    left = _left[:]
-    del _left[: len(left)]
-    _warn(left)
 
 
 def _uninstall() -> None:
@@ -387,7 +362,7 @@ def _uninstall() -> None:
     for cls, node in list(nodes.items()):
         if node.how == INSTALL:
             _give_back(cls)
-    for cls in list(_originals):
+    for cls in _swap.taken():
         # An interrupt came between.
         if cls not in nodes:
             _give_back(cls)
@@ -486,7 +461,7 @@ def _defined_in(package: ModuleType) -> list[type]:
     name = package.__name__
     found = [
         cls
-        for cls in _hot.with_subclasses([eqx.Module])
+        for cls in with_subclasses([eqx.Module])
         if f"{cls.__module__}.".startswith(f"{name}.")
     ]
     if not found:
@@ -518,201 +493,22 @@ def _take(cls: type, how: str) -> str:
         if how == ACCELERATE:
             _awaited.add(cls)
         return ""
-    original = _originals.get(cls)
     reason = unusual(cls, eqx.Module)
-    held = reason or (original.held if original is not None else _held(cls))
-    if isinstance(held, str):
+    put = reason or _swap.put_in(cls, known)
+    if isinstance(put, str):
         names = names_of(dataclasses.fields(cls))
-        nodes[cls] = Node("equinox", *names, how=how, reason=held)
+        nodes[cls] = Node("equinox", *names, how=how, reason=put)
         # Who installs has not chosen this class, and can do nothing about it.
-        return "" if how == INSTALL and held is not _OTHERWISE else held
-    node = _kernels_of(cls, known)
-    functions = node.functions
-    assert functions is not None
-    flatten, keyed, unflatten = held
-    if original is None:
-        _originals[cls] = Original(
-            held,
-            flatten.__code__,
-            keyed.__code__,
-            unflatten.__reduce__()[2],  # type: ignore[arg-type]
-        )
-    # Each is one assignment, so that threads that flatten meanwhile see the old or the new.
-    flatten.__code__ = _calling(functions.flatten, flatten)
-    keyed.__code__ = _calling(functions.flatten_with_keys, keyed)
-    _set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
+        return "" if how == INSTALL and put is not _swap.OTHERWISE else put
     nodes[cls] = dataclasses.replace(
-        node, registered_by="equinox", how=how, since=datetime.datetime.now(datetime.UTC)
+        put, registered_by="equinox", how=how, since=datetime.datetime.now(datetime.UTC)
     )
     return ""
 
 
-def _kernels_of(cls: type, known: Known) -> Node:
-    """The kernels of a class, those that it had before if they fit."""
-    fields = dataclasses.fields(cls)
-    made = _kernels.setdefault(cls, [])
-    for node in made:
-        if (node.dynamic, node.static) == names_of(fields):
-            return node
-    made.append(module_node(cls, fields, *known))
-    return made[-1]
-
-
 def _give_back(cls: type) -> None:
-    original = _originals.get(cls)
-    if original is None:
-        node = nodes.get(cls)
-        if node is not None and node.how in (ACCELERATE, INSTALL):
-            # It was left alone.
-            del nodes[cls]
-        return
-    flatten, keyed, unflatten = original.held
-    _set_state(unflatten, original.unflatten)
-    keyed.__code__ = original.flatten_with_keys
-    flatten.__code__ = original.flatten
-    nodes.pop(cls, None)
-    # Last, so that all this can be done again should an interrupt come between.
-    _originals.pop(cls, None)
-
-
-# Typeshed does not know it.
-_set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
-
-
-def _call_kernel(obj: Any) -> Any:
-    kernel: Any = "kernel"
-    return kernel(obj)
-
-
-# What says that the code of a function is from here, and in which copy of treepress.
-_FILE: Final = "<treepress kernel>"
-
-
-def _calling(kernel: Any, function: FunctionType) -> CodeType:
-    """Code that calls a kernel, which is one of its constants."""
-    code = _call_kernel.__code__
-    return code.replace(
-        co_consts=tuple([kernel if x == "kernel" else x for x in code.co_consts]),
-        co_name=function.__name__,
-        co_qualname=function.__qualname__,
-        co_filename=_FILE,
-    )
-
-
-_OTHERWISE: Final = "it is registered with functions that are not as Equinox makes them"
-
-
-def _held(cls: type) -> Held | str:
-    """The functions that Equinox registered for a class, or why they are not known.
-
-    Three ways to them were compared. Of a class that was made after treepress was imported,
-    the hook has kept them. `gc.get_referents` of JAX's registry shows the flatten and
-    unflatten functions of all classes but none that gives keys, and on jaxlib 0.4 nothing.
-    So for classes that are older the functions themselves are made to tell: they are
-    called, through JAX, with an instance whose `__dict__` looks at who asks for its length.
-    That finds what JAX calls, and nothing else. Only the partial leaves no trace there;
-    it is read from the registry that JAX keeps in Python, or what the gc shows of the
-    other.
-    """
-    if _is_taken(cls):
-        return "another copy of treepress has accelerated it"
-    made = module.registered.get(cls)
-    if made is not None:
-        flatten, keyed = made["flatten_func"], made["flatten_with_keys"]
-        unflatten = made["unflatten_func"]
-    else:
-        try:
-            flatten, keyed = _flatten_functions(cls)
-        except Exception as error:
-            return (
-                f"its flatten functions cannot be called as treepress knows them: {error!r}"
-            )
-        unflatten = _unflatten_function(cls)
-    dynamic, static = names_of(dataclasses.fields(cls))
-    assert isinstance(module.known, Known)
-    named = list(dict.fromkeys([*dynamic, *module.known.wrappers, *static]))
-    for function in (flatten, keyed):
-        if not (type(function) is FunctionType and _texts(function) == named):
-            return _OTHERWISE
-    if not (
-        type(unflatten) is functools.partial
-        and len(unflatten.args) == 1
-        and unflatten.args[0] is cls
-        and not unflatten.keywords
-        and type(unflatten.func) is FunctionType
-        and _texts(unflatten.func) == named
-    ):
-        return _OTHERWISE
-    return Held(flatten, keyed, unflatten)
-
-
-def _texts(function: FunctionType) -> list[str]:
-    """The names that a generated function mentions: those of the fields, in their order."""
-    # The first of the constants is the docstring.
-    texts = [text for text in function.__code__.co_consts[1:] if type(text) is str]
-    return list(dict.fromkeys(texts))
-
-
-class _Asked(dict[str, Any]):
-    """A `__dict__` that remembers the function which asks for its length."""
-
-    function: Any = None
-
-    def __len__(self) -> int:
-        frame = sys._getframe(1)
-        function = frame.f_globals.get(frame.f_code.co_name)
-        if getattr(function, "__code__", None) is frame.f_code:
-            self.function = function
-        return 0
-
-
-def _flatten_functions(cls: type) -> tuple[Any, Any]:
-    """What JAX calls to flatten an instance of `cls`, without and with keys."""
-    # Made as another class, where the layout allows it: so there is one of an abstract class
-    # too, and no `__del__` that meets an empty instance.
-    obj: Any = object.__new__(module.probe)
-    try:
-        _set_class(obj, cls)
-    except TypeError:
-        obj = object.__new__(cls)
-    found = []
-    try:
-        for flatten in (jtu.tree_flatten, jtu.tree_flatten_with_path):
-            asked = _Asked()
-            object.__setattr__(obj, "__dict__", asked)
-            flatten(obj, is_leaf=lambda x: x is not obj)
-            found.append(asked.function)
-    finally:
-        with contextlib.suppress(TypeError):
-            _set_class(obj, module.probe)
-    return found[0], found[1]
-
-
-# Not `setattr`, since a class may define `__class__`.
-_set_class: Final[Any] = vars(object)["__class__"].__set__
-
-
-def _is_taken(cls: type) -> bool:
-    mixin = (module.FlatMixin.__name__, module.FlatMixin.__module__)
-    if any((base.__name__, base.__module__) == mixin for base in cls.__mro__):
-        return True
-    from jax._src import tree_util
-
-    entry = getattr(tree_util, "_registry", {}).get(cls)
-    code = getattr(getattr(entry, "to_iter", None), "__code__", None)
-    return getattr(code, "co_filename", "") == _FILE
-
-
-def _unflatten_function(cls: type) -> Any:
-    """What JAX calls to unflatten an instance of `cls`, or None."""
-    from jax._src import tree_util
-
-    entry = getattr(tree_util, "_registry", {}).get(cls)
-    if entry is not None:
-        return entry.from_iter
-    import gc
-
-    for function in gc.get_referents(jtu.default_registry):
-        if type(function) is functools.partial and function.args == (cls,):
-            return function
-    return None
+    node = nodes.get(cls)
+    # Others were left alone, or have FlatMixin.
+    if _swap.give_back(cls) or (node is not None and node.how in (ACCELERATE, INSTALL)):
+        nodes.pop(cls, None)
+        _swap.forget(cls)
