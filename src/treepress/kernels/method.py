@@ -5,13 +5,13 @@ the names and the docstring off the function. Its state is the same for all inst
 one entry, so it can be copied.
 """
 
-from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .node import Names, State, blanks
 
-# Of use to the compiler alone, which looks for the decorator by its name.
-with suppress(ImportError):
+# The compiler looks for the decorator by its name, and nothing is left of it at run time. (So
+# this file runs compiled alone; in Python there is `treepress.fallback.method`.)
+if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
 
 
