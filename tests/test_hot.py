@@ -359,23 +359,34 @@ def test_below_a_hot_class() -> None:
         def f(self) -> str:
             return "old"
 
-    treepress.accelerate(Base, hot=True)
+    def check(hot: bool) -> None:
+        class New(Base):
+            def f(self) -> str:
+                return "new"
 
-    class New(Base):
-        def f(self) -> str:
-            return "new"
+            def g(self) -> str:
+                return "g"
 
-        def g(self) -> str:
-            return "g"
+        class Neither(Base): ...
 
-    for cls in (Old, New):
-        obj = cls(1)
-        assert type(obj.f) is BoundMethod
-        assert _hot.is_hot(cls)
-    assert (Old(1).f(), New(1).g()) == ("old", "g")
+        for cls in (Old, New, Neither):
+            obj = cls(1)
+            assert type(obj.f) is BoundMethod
+            assert _hot.is_hot(cls) is hot
+            assert type(super(cls, obj).f) is types.MethodType or cls is Neither
+        assert (Old(1).f(), New(1).g(), Neither(1).f()) == ("old", "g", "base")
+
+    treepress.accelerate(Base)
+    assert _hot.is_hot(Base)
+    check(False)
+    treepress.accelerate(Base, subclasses=True)
+    check(True)
     treepress.deaccelerate(Base)
-    assert not any(map(_hot.is_hot, (Base, Old, New)))
-    assert type(New(1).f) is BoundMethod
+    assert not _hot.is_hot(Base)
+    assert _hot.is_hot(Old)
+    assert type(Base(1).f) is BoundMethod
+    treepress.deaccelerate(Base, subclasses=True)
+    check(False)
 
 
 @pytest.mark.filterwarnings("ignore:.*has a __getattribute__ of its own:RuntimeWarning")
@@ -473,8 +484,8 @@ def test_threads_that_read_meanwhile() -> None:
 
     with in_threads(read, 2):
         for _ in range(100):
-            treepress.accelerate(Base, hot=True)
-            treepress.deaccelerate(Base)
+            treepress.accelerate(Base, subclasses=True)
+            treepress.deaccelerate(Base, subclasses=True)
 
 
 def test_not_asked_for() -> None:
@@ -491,8 +502,12 @@ def test_not_asked_for() -> None:
 
     assert [_hot.is_hot(cls) for cls in (Cold, Below, Again)] == [False, False, True]
     assert treepress.describe(Cold).accelerated
-    assert treepress.describe(Cold).why_not_hot == "it was not asked for"
-    assert "hot:" in str(treepress.describe(Again))
+    about = treepress.describe(Cold)
+    assert about.why_not_hot == about.why_not_constructed == "hot=False was asked for"
+    assert "attributes:    as without treepress: hot=False was asked for" in str(about)
+    about = treepress.describe(Again)
+    assert (about.hot, about.constructed) == (True, True)
+    assert "attributes:    fast" in str(about)
     for cls in (Cold, Below, Again):
         obj = cls(1)
         assert type(obj.f) is BoundMethod
@@ -502,10 +517,17 @@ def test_not_asked_for() -> None:
     class Plain(eqx.Module):
         def f(self) -> None: ...
 
-    treepress.accelerate(Plain)
+    assert treepress.describe(Plain).why_not_hot == "it is not accelerated"
+    treepress.accelerate(Plain, hot=False)
+    assert treepress.describe(Plain).accelerated
     assert not treepress.describe(Plain).hot
-    with treepress.installed():
+    with treepress.installed(hot=False):
         assert not treepress.describe(eqx.nn.Linear).hot
+        assert not treepress.describe(eqx.nn.Linear).constructed
+        assert treepress.describe(Again).hot
+    with treepress.installed():
+        assert treepress.describe(eqx.nn.Linear).hot
+        assert not treepress.describe(Plain).hot
 
 
 def test_a_package_taken_back_keeps_what_is_of_flat_mixin(
@@ -529,23 +551,23 @@ def test_asked_for_once_is_enough() -> None:
     class Model(eqx.Module):
         def f(self) -> None: ...
 
-    treepress.accelerate(Model, hot=True)
-    treepress.accelerate(Model)
-    assert treepress.describe(Model).hot
     treepress.accelerate(Model, hot=False)
+    treepress.accelerate(Model)
     assert not treepress.describe(Model).hot
-    treepress.install(hot=True)
+    treepress.accelerate(Model, hot=True)
+    assert treepress.describe(Model).hot
+    treepress.install(hot=False)
     treepress.install()
-    assert treepress.describe(eqx.nn.MLP).hot
+    assert not treepress.describe(eqx.nn.MLP).hot
     treepress.uninstall()
     with treepress.installed():
-        with treepress.installed(hot=True):
-            assert treepress.describe(eqx.nn.MLP).hot
-        assert not treepress.describe(eqx.nn.MLP).hot
-    with treepress.installed(hot=True):
         with treepress.installed(hot=False):
             assert not treepress.describe(eqx.nn.MLP).hot
         assert treepress.describe(eqx.nn.MLP).hot
+    with treepress.installed(hot=False):
+        with treepress.installed(hot=True):
+            assert treepress.describe(eqx.nn.MLP).hot
+        assert not treepress.describe(eqx.nn.MLP).hot
     assert not treepress.describe(eqx.nn.MLP).hot
 
 
@@ -826,13 +848,36 @@ def test_threads_that_make_subclasses() -> None:
     assert not wrong
 
 
+def equinox_reads(function: Callable[[], Any]) -> int:
+    """How often Equinox's `__getattribute__` is called meanwhile."""
+    count = 0
+    code = eqx.Module.__getattribute__.__code__  # type: ignore[attr-defined]
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is code
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 def test_attribute_reads_are_generic() -> None:
     class Model(HotModule):
         x: Any
 
         def f(self) -> None: ...
 
-    assert Model.__getattribute__ is object.__getattribute__
+    plain = type("Plain", (eqx.Module,), {"__annotations__": {"x": Any}})(1)
+    assert equinox_reads(lambda: plain.x) == 1
+    model = Model(1)
+    assert equinox_reads(lambda: (model.x, model.f, model.f.__self__)) == 0
+    # Nothing of that is to be seen.
+    assert "__getattribute__" not in vars(Model)
+    assert Model.__getattribute__ is eqx.Module.__getattribute__
     if treepress.backend == "compiled":
         (binder,) = [b for b in type(vars(Model)["f"]).__mro__ if b.__name__ == "Binder"]
         assert binder.__module__ == "treepress.kernels.method"

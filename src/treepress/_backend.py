@@ -57,4 +57,9 @@ method_kernels: Final[Any] = importlib.import_module(
     "treepress.fallback.method" if kernels is None else "treepress.kernels.method"
 )
 
+# Those of construction.
+construct_kernels: Final[Any] = importlib.import_module(
+    "treepress.fallback.construct" if kernels is None else "treepress.kernels.construct"
+)
+
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

@@ -1,20 +1,21 @@
 """Hot classes: attributes and methods of Modules at the speed of those of a plain class.
 
 Equinox makes bound methods pytrees by a `__getattribute__` in Python, which every attribute
-read goes through. In a hot class that is `object.__getattribute__` again, which the interpreter
-has a slot for, and descriptors (`_methods`) stand in the place of its functions.
+read goes through. A hot class reads attributes through the interpreter's own slot instead,
+and descriptors (`_methods`) stand in the place of its functions.
 """
 
 import functools
+import gc
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import equinox as eqx
 
-from . import _node, module
+from . import _construct, _node, module
 from ._equinox import Known
 from ._methods import (
     OURS,
@@ -26,122 +27,191 @@ from ._methods import (
     may_bind,
     standing_for,
 )
-from ._node import with_subclasses
+from ._node import nodes, with_subclasses
 
 _PLAIN: Final = object.__getattribute__
+_EQUINOX: Final[Any] = vars(eqx.Module).get("__getattribute__")
+_READS: Final = ("__getattribute__", "__getattr__")
 
-# What was put into each class: for a hot one a `__getattribute__` and what stands for its
-# functions; for one below a hot class that is not to be hot its own `__getattribute__`.
-_put: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
+# The classes whose attributes are read through the slot.
+_hot: Final[WeakSet[type]] = WeakSet()
+
+# What stands in each class for its functions, by name.
+_standing: Final[WeakKeyDictionary[type, dict[str, Any]]] = WeakKeyDictionary()
+
+# Whether classes that only `install` has accelerated shall be hot.
+install_choice = True
 
 
 def choose(classes: Iterable[type], hot: bool | None) -> None:
     """Say of classes, and what derives from them, whether they shall be hot.
 
-    None leaves it to their bases.
+    None leaves it to their bases. `update` is to follow.
     """
-    classes = list(classes)
-    with _node.lock:
-        for cls in classes:
-            if hot is None:
-                module.hot_choices.pop(cls, None)
-            else:
-                module.hot_choices[cls] = hot
-        update(classes)
+    for cls in classes:
+        if hot is None:
+            module.hot_choices.pop(cls, None)
+        else:
+            module.hot_choices[cls] = hot
 
 
 def update(classes: Iterable[type]) -> None:
-    """Bring classes, and all below them, to what was chosen.
+    """Bring classes, and all below them, to what they shall be.
 
-    At each moment other threads find Equinox's `__getattribute__`, or all descriptors: these
-    are put into all classes before any is hot, and taken out when none is any more.
+    At each moment other threads find Equinox's way to read attributes, or descriptors:
+    these are put into all classes before any is hot, and taken out when none is any more.
     """
     with _node.lock:
-        # Module itself keeps what is to be found behind what is put below it.
+        # Module itself keeps what is to be found behind what is put below it. Of a class
+        # that is still being made we hear when it is.
         kept = (eqx.Module, module.probe)
-        below = [cls for cls in with_subclasses(classes) if cls not in kept]
-        hot = [cls for cls in below if _shall(cls)]
-        cold = [cls for cls in below if eqx.Module in cls.__mro__ and not _shall(cls)]
-        for cls in cold:
-            if is_hot(cls):
-                _put_into(cls, {"__getattribute__": _EQUINOX})
-        for cls in cold:
-            _take_out(cls)
+        below = [
+            cls
+            for cls in with_subclasses(classes)
+            if eqx.Module in cls.__mro__
+            and cls not in kept
+            and "__dataclass_fields__" in vars(cls)
+        ]
+        hot = {cls: None for cls in below if _shall(cls)}
+        cold = [cls for cls in below if cls not in hot]
         if hot:
             _hook()
+        for cls in below:
+            _drop_strays(cls)
         for cls in hot:
-            _put_into(cls, _standins(cls))
+            _stand(cls)
+        for cls in hot:
+            _own(cls)
+        new = {cls for cls in hot if cls not in _hot}
+        reads: dict[type, Any] = {}
+        if new or not _hot.isdisjoint(cold):
+            # Those that stay what they are too: what is set on a class goes for all below
+            # that have nothing of their own.
+            for cls in below:
+                if _own_reads(cls):
+                    continue
+                if cls in hot:
+                    reads[cls] = _PLAIN
+                elif cls in _hot or not new.isdisjoint(cls.__mro__):
+                    reads[cls] = _EQUINOX
+        _set_reads(reads)
+        _hot.update(hot)
+        _hot.difference_update(cold)
+        # The descriptors stay theirs: a thread may have found one already.
         for cls in cold:
-            if any(_shall(base) for base in cls.__mro__[1:]):
-                # A `__getattribute__` of its own may ask that of a hot base.
-                own = _standins(cls) if _reads_itself(cls) else {}
-                _put_into(cls, {**own, **_mask(cls)})
-        for cls in hot:
-            _put_into(cls, {"__getattribute__": _PLAIN})
+            _take_out(cls)
+        for cls in below:
+            _construct.choose(cls, cls in hot or _may_construct(cls))
         _follow()
 
 
-def _reads_itself(cls: type) -> bool:
-    return any(
-        _raw(base, "__getattribute__") is not None
-        for base in cls.__mro__
-        if base not in (eqx.Module, object)
-    )
+def _set_reads(functions: dict[type, Any]) -> None:
+    """Have the attributes of classes be read by these functions.
+
+    A class keeps the slot that belongs to a `__getattribute__` when that is taken from its
+    `__dict__` behind its back. So nothing is left there to be seen, copied or pickled, and
+    anything that makes Python look again (a change to a base, a subclass) finds Equinox's
+    function: slower, and right.
+    """
+    try:
+        for cls, function in functions.items():
+            type.__setattr__(cls, "__getattribute__", function)
+    finally:
+        for cls in functions:
+            _dict_of(cls).pop("__getattribute__", None)
+            # Python remembers what it found in the MRO, until an attribute is set. This one
+            # is there already.
+            type.__setattr__(cls, "__abstractmethods__", vars(cls)["__abstractmethods__"])
 
 
-def _put_into(cls: type, new: dict[str, Any]) -> None:
+def _dict_of(cls: type) -> dict[str, Any]:
+    """The dict behind the `__dict__` of a class."""
+    (found,) = gc.get_referents(vars(cls))
+    assert type(found) is dict
+    return found
+
+
+def _put(cls: type, name: str, value: Any) -> None:
     # Noted first, so that it can be taken back should an interrupt come between.
-    _put.setdefault(cls, {}).update(new)
-    for name, value in new.items():
-        # Not the metaclass's, which is ours.
-        type.__setattr__(cls, name, value)
+    _standing.setdefault(cls, {})[name] = value
+    # Not the metaclass's, which is ours.
+    type.__setattr__(cls, name, value)
 
 
 def _take_out(cls: type) -> None:
-    put = _put.get(cls, {})
-    # `__getattribute__` last.
-    for name in sorted(put, key=lambda name: name == "__getattribute__"):
-        value = put[name]
+    for name, value in _standing.get(cls, {}).items():
         if vars(cls).get(name) is not value:
             continue
         if isinstance(value, (Method, Other)):
             type.__setattr__(cls, name, value.__wrapped__)
         else:
             type.__delattr__(cls, name)
-    _put.pop(cls, None)
+    _standing.pop(cls, None)
 
 
-def _standins(cls: type) -> dict[str, Any]:
-    """What has to stand for the functions of a class, as far as nothing does yet."""
-    new: dict[str, Any] = {}
+def _drop_strays(cls: type) -> None:
+    """Take out what stood for functions of another class, of whose `__dict__` this is made."""
+    put = _standing.get(cls, {})
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, OURS) and put.get(name) is not value:
+            if isinstance(value, Inherited):
+                type.__delattr__(cls, name)
+            else:
+                type.__setattr__(cls, name, value.__wrapped__)
+
+
+def _stand(cls: type) -> None:
+    """Put what has to stand for the functions of a class."""
     for name, value in list(vars(cls).items()):
         if may_bind(name, value):
-            new[name] = standing_for(value)
-    seen = set(vars(cls))
-    for base in cls.__mro__[1:]:
-        hot = _shall(base)
-        for name, value in list(vars(base).items()):
-            if name not in seen and not hot and may_bind(name, value):
-                new[name] = Inherited(cls, name)
-            seen.add(name)
-    return new
+            _put(cls, name, standing_for(value))
+    put = _standing.setdefault(cls, {})
+    # What an abstract variable is called must not be in the class, for subclasses to be made.
+    needed = set()
+    if not (cls.__abstractvars__ or cls.__abstractclassvars__):  # type: ignore[attr-defined]
+        seen = {name for name in vars(cls) if not isinstance(put.get(name), Inherited)}
+        for base in cls.__mro__[1:]:
+            hot = _shall(base)
+            for name, value in list(vars(base).items()):
+                if name not in seen and not hot and may_bind(name, value):
+                    needed.add(name)
+                seen.add(name)
+    for name, value in list(put.items()):
+        if isinstance(value, Inherited) and name not in needed:
+            type.__delattr__(cls, name)
+            del put[name]
+    for name in needed:
+        if name not in put:
+            _put(cls, name, Inherited(cls, name))
 
 
-def _mask(cls: type) -> dict[str, Any]:
-    """The `__getattribute__` that a class would have, were none of its bases hot."""
+def _own(cls: type) -> None:
+    """Have the descriptors that instances of a class find bind for them, and no others.
+
+    What `super()` finds further up gives a plain method, as under Equinox.
+    """
+    seen = set()
     for base in cls.__mro__:
-        value = _raw(base, "__getattribute__")
-        if value is not None:
-            return {} if base is cls else {"__getattribute__": value}
-    return {}
+        if base is eqx.Module:
+            continue
+        for name, value in list(vars(base).items()):
+            if isinstance(value, OURS):
+                (value.owners.discard if name in seen else value.owners.add)(cls)
+            seen.add(name)
 
 
-def chosen(cls: type) -> bool | None:
-    return module.hot_choices.get(cls)
+def _own_name(cls: type, name: str) -> None:
+    """The same for one name."""
+    seen = False
+    for base in cls.__mro__:
+        value = vars(base).get(name)
+        if isinstance(value, OURS):
+            (value.owners.discard if seen else value.owners.add)(cls)
+        seen = seen or name in vars(base)
 
 
 def is_hot(cls: type) -> bool:
-    return _put.get(cls, {}).get("__getattribute__") is _PLAIN
+    return cls in _hot
 
 
 def why_not(cls: type) -> str:
@@ -150,16 +220,35 @@ def why_not(cls: type) -> str:
         return ""
     if eqx.Module not in cls.__mro__:
         return "it is no equinox.Module"
+    if not _accelerated(cls):
+        return "it is not accelerated"
     if not _wanted(cls):
-        return "it was not asked for"
+        return "hot=False was asked for"
     return _unfit(cls)
 
 
-def _wanted(cls: type) -> bool:
-    return next(
-        (module.hot_choices[base] for base in cls.__mro__ if base in module.hot_choices),
-        False,
+def why_not_constructed(cls: type) -> str:
+    """Why a class is not constructed by a kernel."""
+    if eqx.Module in cls.__mro__ and _accelerated(cls) and _wanted(cls):
+        return _unfit(cls, ("__getattribute__",)) or _construct.why_not(cls)
+    return why_not(cls)
+
+
+def _accelerated(cls: type) -> bool:
+    node = nodes.get(cls)
+    return module.FlatMixin in cls.__mro__ or (
+        node is not None and node.functions is not None
     )
+
+
+def _wanted(cls: type) -> bool:
+    if not _accelerated(cls):
+        return False
+    for base in cls.__mro__:
+        if base in module.hot_choices:
+            return module.hot_choices[base]
+    node = nodes.get(cls)
+    return install_choice or node is None or node.how != "install"
 
 
 def _shall(cls: type) -> bool:
@@ -171,7 +260,12 @@ def _shall(cls: type) -> bool:
     )
 
 
-def _unfit(cls: type) -> str:
+def _may_construct(cls: type) -> bool:
+    """Whether a class that is not hot may be constructed by a kernel all the same."""
+    return _wanted(cls) and not _unfit(cls, ("__getattribute__",))
+
+
+def _unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
     """Why the attributes of a class are to be left alone."""
     reason = _checked()
     if not reason and vars(eqx.Module).get("__getattribute__") is not _EQUINOX:
@@ -181,34 +275,35 @@ def _unfit(cls: type) -> str:
     for base in cls.__mro__:
         if base in (eqx.Module, object):
             continue
-        for name in ("__getattribute__", "__getattr__"):
-            if _raw(base, name) is not None:
+        for name in names:
+            if name in vars(base):
                 return f"{base.__qualname__} has a {name} of its own"
+    for meta in type(cls).__mro__:
+        if meta is type(eqx.Module):
+            break
+        for name in ("__setattr__", "__delattr__"):
+            if name in vars(meta):
+                return f"its metaclass {meta.__qualname__} has a {name} of its own"
     return ""
 
 
-_EQUINOX: Final[Any] = vars(eqx.Module).get("__getattribute__")
-
-
-def _raw(cls: type, name: str) -> Any:
-    """An attribute as it was before us, of this very class."""
-    value = vars(cls).get(name)
-    if value is not None and _put.get(cls, {}).get(name) is value:
-        return None if name == "__getattribute__" else getattr(value, "__wrapped__", None)
-    return value
+def _own_reads(cls: type) -> bool:
+    return any(name in vars(cls) for name in _READS)
 
 
 def _follow() -> None:
     """Have BoundMethod be hot as long as any other class is, and the hook there."""
     if BoundMethod is None:
         return
-    others = any(is_hot(cls) for cls in list(_put) if cls is not BoundMethod)
+    others = any(cls is not BoundMethod for cls in _hot)
     if others and not is_hot(BoundMethod) and not _unfit(BoundMethod):
-        _put_into(BoundMethod, {"__getattribute__": _PLAIN})
+        _set_reads({BoundMethod: _PLAIN})
+        _hot.add(BoundMethod)
     elif not others:
-        if not _wanted(BoundMethod):
-            _take_out(BoundMethod)
-        if not _put:
+        if is_hot(BoundMethod) and not _wanted(BoundMethod):
+            _set_reads({BoundMethod: _EQUINOX})
+            _hot.discard(BoundMethod)
+        if not _hot:
             _unhook()
 
 
@@ -227,61 +322,64 @@ def _unhook() -> None:
 
 
 def _set(cls: Any, name: str, value: Any) -> None:
-    if is_magic(name) and name not in ("__getattribute__", "__getattr__"):
-        super(type(eqx.Module), cls).__setattr__(name, value)
+    _change(cls, name, lambda new: _setattr(cls)(name, new), value)
+
+
+def _delete(cls: Any, name: str) -> None:
+    _change(cls, name, lambda _: super(type(eqx.Module), cls).__delattr__(name), None)
+
+
+def _setattr(cls: Any) -> Callable[[str, Any], None]:
+    return super(type(eqx.Module), cls).__setattr__
+
+
+def _change(cls: Any, name: str, change: Callable[[Any], None], value: Any) -> None:
+    if is_magic(name) and name not in _READS:
+        change(value)
+        _construct.forget(cls)
         return
     with _node.lock:
-        if name == "__getattribute__" and value is _PLAIN and cls in _put:
-            # What was read off a hot class is set again: it had none of its own.
-            if _raw(cls, name) is not None:
-                super(type(eqx.Module), cls).__delattr__(name)
-            _changed(cls, name)
-            return
-        if _stood_for(cls) and may_bind(name, value):
+        put = _standing.get(cls)
+        if is_hot(cls) and may_bind(name, value):
             value = standing_for(value)
-        super(type(eqx.Module), cls).__setattr__(name, value)
-        put = _put.get(cls)
+        change(value)
         if put is not None:
-            put.pop(name, None)
+            old = put.pop(name, None)
+            if old is not None:
+                old.owners.clear()
             if isinstance(value, OURS):
                 put[name] = value
         _changed(cls, name)
 
 
-def _delete(cls: Any, name: str) -> None:
-    with _node.lock:
-        super(type(eqx.Module), cls).__delattr__(name)
-        _put.get(cls, {}).pop(name, None)
-        if not is_magic(name) or name in ("__getattribute__", "__getattr__"):
-            _changed(cls, name)
-
-
-def _stood_for(cls: type) -> bool:
-    """Whether descriptors stand for the functions of a class."""
-    return cls in _put and cls is not BoundMethod and (is_hot(cls) or _reads_itself(cls))
-
-
 def _changed(cls: type, name: str) -> None:
     """An attribute of a class is another one."""
-    if name in ("__getattribute__", "__getattr__"):
+    below = with_subclasses([cls])
+    _construct.forget(cls)
+    if name in _READS:
+        # Python has looked anew at how their attributes are read.
+        _hot.difference_update(below)
         update([cls])
         return
-    for below in with_subclasses([cls]):
-        if not _stood_for(below):
+    for one in below:
+        if not is_hot(one):
             continue
-        put = _put[below]
-        needed = _is_needed(below, name)
+        put = _standing.setdefault(one, {})
+        needed = _is_needed(one, name)
         there = isinstance(put.get(name), Inherited)
         if needed and not there:
-            _put_into(below, {name: Inherited(below, name)})
+            _put(one, name, Inherited(one, name))
         elif there and not needed:
-            type.__delattr__(below, name)
+            type.__delattr__(one, name)
             del put[name]
+    for one in below:
+        if is_hot(one):
+            _own_name(one, name)
 
 
 def _is_needed(cls: type, name: str) -> bool:
     """Whether something has to stand for what a class inherits by this name."""
-    if name in vars(cls) and not isinstance(_put[cls].get(name), Inherited):
+    if name in vars(cls) and not isinstance(_standing[cls].get(name), Inherited):
         return False
     for base in cls.__mro__[1:]:
         if name in vars(base):
@@ -299,11 +397,15 @@ def _compared(known: Known) -> str:
     reason = ""
     if not isinstance(_EQUINOX, FunctionType) or BoundMethod is None:
         reason = "Equinox makes bound methods in another way than it used to"
+    elif not _slots_stay():
+        reason = "this Python does not keep the slot of an attribute that is taken away"
     else:
         probe: Any = object.__new__(module.probe)
         getdict = known.getdict
         theirs = probe.method
-        ours = Method(vars(module.probe)["method"]).__get__(probe, module.probe)
+        method = Method(vars(module.probe)["method"])
+        method.owners.add(module.probe)
+        ours = method.__get__(probe, module.probe)
         if type(theirs) is not type(ours) or [*getdict(theirs).items()] != [
             *getdict(ours).items()
         ]:
@@ -316,6 +418,19 @@ def _compared(known: Known) -> str:
             stacklevel=2,
         )
     return reason
+
+
+def _slots_stay() -> bool:
+    """Whether what `_set_reads` does works in this Python."""
+    probe: Any = object.__new__(module.probe)
+    try:
+        results = []
+        for function in (_PLAIN, _EQUINOX):
+            _set_reads({module.probe: function})
+            results.append(isinstance(probe.method, BoundMethod))
+    except Exception:  # whatever it is, it shall not be done then
+        return False
+    return results == [False, True] and "__getattribute__" not in vars(module.probe)
 
 
 def _new_class(cls: type) -> None:

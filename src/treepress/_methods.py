@@ -5,6 +5,7 @@ These give the `BoundMethod` at once.
 """
 
 import functools
+import operator
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -24,11 +25,17 @@ Binder: Any = _backend.method_kernels.Binder
 
 
 class StandIn:
-    """What is put into the `__dict__` of a class in the place of `__wrapped__`."""
+    """What is put into the `__dict__` of a class in the place of `__wrapped__`.
+
+    `owners` are the classes for whose instances it binds as Equinox does. For all others it
+    does what `__wrapped__` does: for `super()`, which looks further up, and for subclasses
+    that read their attributes in Equinox's way.
+    """
 
     __slots__ = ()
 
     __wrapped__: Any
+    owners: set[type]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "__wrapped__"), name)
@@ -37,8 +44,9 @@ class StandIn:
         return self.__wrapped__(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        # A class that is pickled by value is one with plain functions.
-        return _itself, (self.__wrapped__,)
+        # A class that is pickled by value is one with plain functions, and can be read
+        # where there is no treepress.
+        return operator.getitem, ((self.__wrapped__,), 0)
 
 
 class Method(StandIn, Binder):  # type: ignore[misc]
@@ -61,13 +69,15 @@ class Other(StandIn):
 
     def __init__(self, descriptor: Any) -> None:
         self.__wrapped__ = descriptor
+        self.owners = set()
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
             if hasattr(descriptor, name):
                 setattr(self, name, getattr(descriptor, name))
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         descriptor = self.__wrapped__
-        return _as_pytree(type(descriptor).__get__(descriptor, obj, owner), obj)
+        out = type(descriptor).__get__(descriptor, obj, owner)
+        return _as_pytree(out, obj) if owner in self.owners else out
 
 
 class Inherited(StandIn):
@@ -79,6 +89,7 @@ class Inherited(StandIn):
     def __init__(self, cls: type, name: str) -> None:
         self.cls = cls
         self.name = name
+        self.owners = set()
 
     @property
     def __wrapped__(self) -> Any:
@@ -92,7 +103,8 @@ class Inherited(StandIn):
         try:
             if obj is None:
                 return getattr(super(self.cls, owner), self.name)
-            return _as_pytree(getattr(super(self.cls, obj), self.name), obj)
+            out = getattr(super(self.cls, obj), self.name)
+            return _as_pytree(out, obj) if owner in self.owners else out
         except AttributeError as error:
             if error.name != self.name or type(error.obj) is not super:
                 raise
@@ -107,16 +119,14 @@ class Inherited(StandIn):
 OURS: Final = (Method, Other, Inherited)
 
 
-def _itself(obj: Any) -> Any:
-    return obj
-
-
 def _as_pytree(out: Any, obj: Any) -> Any:
     """What Equinox's `__getattribute__` makes of an attribute that was found."""
     if isinstance(out, MethodType) and out.__self__ is obj:
         function: Any = object.__getattribute__(out, "__func__")
         if type(function) is FunctionType:
-            return Method(function).__get__(obj, None)
+            method = Method(function)
+            method.owners.add(type(obj))
+            return method.__get__(obj, type(obj))
         return BoundMethod(function, obj)
     return out
 

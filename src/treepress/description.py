@@ -29,8 +29,11 @@ class Description:
         dynamic: the names of the children's fields, in order.
         static: the names of the fields in aux, in order.
         reason: why it is not accelerated, empty if it is.
-        hot: whether its attributes and methods are as fast as those of a plain class.
+        hot: whether its attributes are read and its methods bound as fast as those of a
+            plain class.
         why_not_hot: why they are not, empty if they are.
+        constructed: whether a kernel constructs its instances.
+        why_not_constructed: why it does not, empty if it does.
         source: Python text that does what its flatten and unflatten do.
     """
 
@@ -46,6 +49,8 @@ class Description:
     reason: str
     hot: bool
     why_not_hot: str
+    constructed: bool
+    why_not_constructed: str
     source: str
 
     def __str__(self) -> str:
@@ -59,7 +64,9 @@ class Description:
             "procedures": self.rule,
             "dynamic": ", ".join(self.dynamic) or "no field",
             "static": ", ".join(self.static) or "no field",
-            "hot": "yes" if self.hot else f"no: {self.why_not_hot}",
+            "attributes": _fast(self.why_not_hot),
+            "methods": _fast(self.why_not_hot),
+            "construction": _fast(self.why_not_constructed),
         }
         del rows["procedures" if self.kernel else "kernel"]
         if not self.rule:
@@ -108,6 +115,7 @@ def describe(cls_or_instance: Any) -> Description:
     reason = node.reason
     if not reason and node.functions is None:
         reason = "it brings its own procedures, which are used as they are"
+    why_not_constructed = _hot.why_not_constructed(cls)
     return Description(
         cls=cls,
         registered_by=node.registered_by,
@@ -121,8 +129,14 @@ def describe(cls_or_instance: Any) -> Description:
         reason=reason,
         hot=_hot.is_hot(cls),
         why_not_hot=_hot.why_not(cls),
+        constructed=not why_not_constructed,
+        why_not_constructed=why_not_constructed,
         source=node.source,
     )
+
+
+def _fast(why_not: str) -> str:
+    return f"as without treepress: {why_not}" if why_not else "fast"
 
 
 def _foreign(cls: type) -> Node:

@@ -39,8 +39,6 @@ class Accelerated(NamedTuple):
 _roots: WeakSet[type] = WeakSet()
 # Asked for before Equinox had registered them.
 _awaited: WeakSet[type] = WeakSet()
-# By `deaccelerate`, since `install`.
-_taken_back: WeakSet[type] = WeakSet()
 _warned: WeakSet[type] = WeakSet()
 _installed = False
 _contexts = 0
@@ -100,10 +98,9 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
         subclasses: whether their subclasses are accelerated too, those there are and
             those still to be made. (`unxt.Quantity` needs it: its instances are of
             subclasses, one for each dimension.)
-        hot: True makes attributes and methods as fast as those of a plain class, for
-            subclasses too. New, and not the same as under Equinox in some rare cases that
-            the README lists; so it has to be asked for. False takes that back, None leaves
-            it as it is.
+        hot: False leaves their attributes, methods and construction as Equinox has them;
+            True takes that back, and None leaves it as it is. Subclasses that are
+            accelerated too follow, unless they say otherwise.
 
     Returns:
         what it was given: one class, or a tuple of several.
@@ -140,6 +137,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
                 left.append((cls, reason))
         if hot is not None:
             _hot.choose(named, hot)
+        _hot.update(named)
 
     _alone(work)
     _warn(left)
@@ -195,8 +193,8 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
-        _hot.choose(wanted, False if _hot.chosen(eqx.Module) else None)
-        _taken_back.update(wanted)
+        _hot.choose(wanted, None)
+        _hot.update(wanted)
 
     _alone(work)
     return classes[0] if len(classes) == 1 else classes
@@ -288,7 +286,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         False
     """
     begun = False
-    before = None
+    before = True
     left: list[tuple[type, str]] = []
 
     def enter() -> None:
@@ -296,7 +294,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         nonlocal begun, before
         _contexts += 1
         begun = True
-        before = _hot.chosen(eqx.Module)
+        before = _hot.install_choice
         _install(hot, left)
 
     def leave() -> None:
@@ -304,8 +302,9 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         _contexts -= 1
         if not (_contexts or _installed):
             _uninstall()
-        elif _hot.chosen(eqx.Module) != before:
-            _hot.choose([eqx.Module], before)
+        elif _hot.install_choice != before:
+            _hot.install_choice = before
+            _hot.update([eqx.Module])
 
     try:
         _alone(enter)
@@ -349,16 +348,12 @@ def _install(hot: bool | None, left: list[tuple[type, str]]) -> None:
         reason = _take(cls, INSTALL)
         if reason:
             left.append((cls, reason))
-    _hot.choose(_taken_back, None)
-    _taken_back.clear()
     if hot is not None:
-        _hot.choose([eqx.Module], hot)
+        _hot.install_choice = hot
+    _hot.update([eqx.Module])
 
 
 def _uninstall() -> None:
-    _hot.choose(_taken_back, None)
-    _taken_back.clear()
-    _hot.choose([eqx.Module], None)
     for cls, node in list(nodes.items()):
         if node.how == INSTALL:
             _give_back(cls)
@@ -366,6 +361,8 @@ def _uninstall() -> None:
         # An interrupt came between.
         if cls not in nodes:
             _give_back(cls)
+    _hot.install_choice = True
+    _hot.update([eqx.Module])
 
 
 def _new_class(cls: type) -> None:
@@ -382,6 +379,8 @@ def _new_class(cls: type) -> None:
         reason = _take(cls, how) if how else ""
         if reason:
             left.append((cls, reason))
+        if how:
+            _hot.update([cls])
 
     _alone(work)
     _warn(left)

@@ -10,17 +10,20 @@ class Binder:
     """A descriptor in the place of a plain function, in the `__dict__` of its class."""
 
     # Out of the way of what a subclass copies from the function.
-    __slots__ = ("bound", "function", "wrappers")
+    __slots__ = ("bound", "function", "owners", "wrappers")
 
     def __init__(self, function: Any, bound: type, wrappers: tuple[str, ...]) -> None:
         self.function = function
         self.bound = bound
         self.wrappers = wrappers
+        self.owners: set[type] = set()
 
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         function = self.function
         if obj is None:
             return function
+        if owner not in self.owners:
+            return function.__get__(obj, owner)
         state = {"__func__": function, "__self__": obj}
         for name in self.wrappers:
             state[name] = getattr(function, name)

@@ -23,6 +23,8 @@ class Binder:
         self.function: Final[Any] = function
         self.wrappers: Final = wrappers
         self.blanks: Final[Any] = blanks(bound)
+        # The classes for whose instances it makes BoundMethods.
+        self.owners: Final[set[Any]] = set()
         # The state of the BoundMethod made last but for its `__self__`, and of that the
         # values that are read off the function. Both are replaced whole, never changed.
         self.last: tuple[State, tuple[Any, ...]] = ({}, ())
@@ -31,6 +33,8 @@ class Binder:
         function = self.function
         if obj is None:
             return function
+        if owner not in self.owners:
+            return function.__get__(obj, owner)
         last = self.last
         values = last[1]
         if not values:

@@ -1,0 +1,390 @@
+"""Construction of Modules by kernels: what Equinox does for each instance, worked out once.
+
+Equinox's metaclass looks through the arguments of each call, keeps a set of the instances
+that are being initialised, and afterwards reads each field and its metadata. For a class that
+is to be constructed fast, a kernel does that of it which matters to this class. All warnings
+and errors stay Equinox's own: what may lead to one is left to it.
+"""
+
+import dataclasses
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.tree_util as jtu
+import numpy as np
+
+from . import _node, module
+from ._backend import construct_kernels as kernels
+
+try:
+    from equinox._filters import is_array, is_array_like, is_inexact_array_like
+    from equinox._module import _module as theirs
+    from equinox._module._better_abstract import BetterABCMeta
+    from equinox._module._prebuilt import BoundMethod
+
+    _names: Any = (
+        theirs._has_dataclass_init,
+        theirs._currently_initialising._dict,
+        theirs._transform_types,
+        theirs._MSG_FIELD_INIT_FALSE,
+        theirs.is_abstract_module,
+    )
+    _fault = ""
+except (ImportError, AttributeError) as error:
+    _fault = f"Equinox has no longer what the kernels stand in for ({error})"
+
+_META: Final[Any] = type(eqx.Module)
+_CALL: Final[Any] = vars(_META).get("__call__")
+_SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
+
+# All that these functions of Equinox's speak of. Should it be anything else, they do what the
+# kernels know nothing of.
+_SPOKEN_OF: Final = {
+    "__call__": frozenset(
+        """AttributeError KeyError TypeError _MSG_FIELD_INIT_FALSE __call__ __dict__ __mro__
+        __setattr__ _abstract_module_registry _currently_initialising _has_dataclass_init
+        _warn_jax_transformed_function any dataclasses fields get getattr init
+        is_abstract_module is_array is_inexact_array_like jtu metadata name object remove
+        super tree_leaves tree_map warn warnings""".split()
+    ),
+    "__setattr__": frozenset(
+        """FrozenInstanceError WRAPPER_FIELD_NAMES __setattr__ _currently_initialising
+        _error_method_assignment _module_info _warn_jax_transformed_function dataclasses
+        names_set object type""".split()
+    ),
+    "__new__": frozenset(["__new__", "_currently_initialising", "add", "super"]),
+    "abstract __call__": frozenset(
+        """TypeError __abstractclassvars__ __abstractvars__ __call__ __name__ len set
+        super""".split()
+    ),
+}
+
+# Where the code says it is from that stands in for these: see `_unseen`.
+_FILE: Final = "<treepress, for warnings as if importlib._bootstrap>"
+
+_ABSENT: Final = object()
+
+Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+# By class, what constructs it. Not weak: the look-up is a good part of the whole, and JAX
+# keeps the classes for good.
+_plans: Final[dict[type, Plan]] = {}
+# By class, the names that its `__init__` may set.
+_settable: Final[dict[Any, frozenset[Any]]] = {}
+# For each class why a kernel cannot construct it, as far as that is known.
+_reasons: Final[dict[type, str]] = {}
+
+def choose(cls: type, fast: bool) -> None:
+    """Have a class be constructed by a kernel, or by Equinox."""
+    with _node.lock:
+        if fast and not why_never():
+            if cls not in _plans:
+                _settable[cls] = frozenset(
+                    [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+                ) | frozenset(_wrappers())
+                _plans[cls] = functools.partial(_first, cls)
+                _hook()
+        elif cls in _plans:
+            del _plans[cls], _settable[cls]
+            _reasons.pop(cls, None)
+            if not _plans:
+                _unhook()
+
+
+def forget(cls: type) -> None:
+    """An attribute of a class is another one: look at it, and at those below it, anew."""
+    if not _plans:
+        return
+    with _node.lock:
+        todo = [cls]
+        while todo:
+            one = todo.pop()
+            todo.extend(type.__subclasses__(one))
+            if one in _plans:
+                _plans[one] = functools.partial(_first, one)
+                _reasons.pop(one, None)
+
+
+def why_not(cls: type) -> str:
+    """Why a class is not constructed by a kernel; empty if it is."""
+    plan = _plans.get(cls)
+    if plan is None:
+        return why_never() or "it is left to Equinox"
+    if isinstance(plan, functools.partial):
+        with _node.lock:
+            _plans[cls] = _plan(cls)
+    return _reasons.get(cls, "")
+
+
+@functools.cache
+def why_never() -> str:
+    """Why no class can be constructed by a kernel, with this Equinox."""
+    reason = _fault or (module.known if isinstance(module.known, str) else "")
+    if getattr(getattr(_CALL, "__code__", None), "co_filename", "") == _FILE:
+        return "another copy of treepress constructs Modules"
+    if not reason:
+        functions = {
+            "__call__": _CALL,
+            "__setattr__": _SETATTR,
+            "__new__": vars(eqx.Module).get("__new__"),
+            "abstract __call__": vars(BetterABCMeta).get("__call__"),
+        }
+        for name, function in functions.items():
+            code = getattr(getattr(function, "__func__", function), "__code__", None)
+            if code is None or frozenset(code.co_names) != _SPOKEN_OF[name]:
+                reason = f"Equinox's {name} of Modules is not the one that treepress knows"
+    if not reason and not _static_message():
+        reason = "Equinox warns of static arrays in another way than it used to"
+    if reason:
+        warnings.warn(
+            f"treepress: {reason}. Modules are constructed as fast as without treepress.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return reason
+
+
+def _wrappers() -> tuple[str, ...]:
+    assert not isinstance(module.known, str)
+    return module.known.wrappers
+
+
+@functools.cache
+def _static_message() -> str:
+    """What Equinox says of arrays in static fields."""
+    for constant in _CALL.__code__.co_consts:
+        if isinstance(constant, str) and "being set as static" in constant:
+            return constant
+    return ""
+
+
+def _first(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with _node.lock:
+        plan = _plan(cls)
+        if cls in _plans:
+            _plans[cls] = plan
+    return plan(args, kwargs)
+
+
+def _never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kernels.NOT_DONE
+
+
+def _plan(cls: Any) -> Plan:
+    """What constructs a class."""
+    reason = _unfit(cls)
+    if reason:
+        _reasons[cls] = reason
+        return _never
+    _reasons.pop(cls, None)
+    fields = dataclasses.fields(cls)
+    checks = tuple(
+        vars(base)["__check_init__"]
+        for base in cls.__mro__
+        if "__check_init__" in vars(base)
+    )
+    shared = (checks, _leaves, _PLAIN, _odd, _warn_static)
+    if _is_generated(cls):
+        return kernels.Construct(  # type: ignore[no-any-return]
+            cls,
+            tuple([f.name for f in fields]),
+            tuple([_ABSENT if _is_missing(f.default) else f.default for f in fields]),
+            _ABSENT,
+            tuple([i for i, f in enumerate(fields) if not f.kw_only]),
+            tuple(
+                [
+                    (i, f.name, f.metadata.get("converter"), _is_static(f))
+                    for i, f in enumerate(fields)
+                    if f.metadata.get("converter") is not None or _is_static(f)
+                ]
+            ),
+            *shared,
+        )
+    return kernels.ConstructOwn(  # type: ignore[no-any-return]
+        cls,
+        cls.__init__,
+        bool(theirs._has_dataclass_init[cls]),
+        theirs._currently_initialising._dict,
+        tuple(
+            [(f.name, f.metadata.get("converter"), _is_static(f), f.init) for f in fields]
+        ),
+        *shared,
+        _warn_uninitialised,
+    )
+
+
+def _unfit(cls: Any) -> str:
+    """Why a class is better constructed by Equinox."""
+    if theirs.is_abstract_module(cls):
+        return "it is abstract"
+    if cls.__new__ is not eqx.Module.__new__:
+        return "it has a __new__ of its own"
+    if cls not in theirs._has_dataclass_init:
+        return "Equinox does not know how it is initialised"
+    if not isinstance(cls.__init__, FunctionType):
+        return "its __init__ is no plain function"
+    return ""
+
+
+def _is_static(field: "dataclasses.Field[Any]") -> bool:
+    return bool(field.metadata.get("static", False))
+
+
+def _is_missing(value: object) -> bool:
+    return value is dataclasses.MISSING
+
+
+def _is_generated(cls: Any) -> bool:
+    """Whether `__init__` is what `dataclasses` makes to set the fields, and nothing else."""
+    init = vars(cls).get("__init__")
+    everything = cls.__dataclass_fields__.values()
+    fields = dataclasses.fields(cls)
+    code = getattr(init, "__code__", None)
+    return (
+        bool(theirs._has_dataclass_init[cls])
+        and type(init) is FunctionType
+        and code is not None
+        # Made from a string: nothing that was put in its place, as type checkers do.
+        and code.co_filename == "<string>"
+        and not hasattr(init, "__wrapped__")
+        and set(code.co_varnames) == {"self", *[f.name for f in fields]}
+        and not hasattr(cls, "__post_init__")
+        and not any(getattr(f, "_field_type", None) is _INITVAR for f in everything)
+        and all(f.init and _is_missing(f.default_factory) for f in fields)
+        and not any(type(f.default) in theirs._transform_types for f in fields)
+        and not any(_is_data_descriptor(cls, f.name) for f in fields)
+        and not any(
+            "__setattr__" in vars(base)
+            for base in cls.__mro__
+            if base not in (eqx.Module, object)
+        )
+    )
+
+
+_INITVAR: Final = getattr(dataclasses, "_FIELD_INITVAR", None)
+
+
+def _is_data_descriptor(cls: type, name: str) -> bool:
+    for base in cls.__mro__:
+        if name in vars(base):
+            kind = type(vars(base)[name])
+            return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    return False
+
+
+# Types that are leaves for good, no arrays, and no functions.
+_PLAIN: Final = frozenset([bool, int, float, complex, str, bytes, type, type(None)])
+# And those that may be arrays.
+_leaves: Final[set[Any]] = {*_PLAIN, np.ndarray}
+
+
+def _odd(value: Any) -> bool:
+    """Whether Equinox may warn of an argument, or of something in it."""
+    if isinstance(value, jax.Array):
+        # Of a tracer it depends on what is traced; nor is there an end to these types.
+        if not isinstance(value, jax.core.Tracer):
+            _leaves.add(type(value))
+        return False
+    transforms = theirs._transform_types
+    return any(
+        type(leaf) in transforms and _is_warned_of(leaf) for leaf in jtu.tree_leaves(value)
+    )
+
+
+def _is_warned_of(function: Any) -> bool:
+    """Whether a function wraps something with arrays in it."""
+    while True:
+        try:
+            function = function.__wrapped__
+        except AttributeError:
+            return False
+        if any(map(is_array_like, jtu.tree_leaves(function))):
+            return True
+
+
+def _warn_static(value: Any) -> None:
+    if any(map(is_array, jtu.tree_leaves(value))):
+        _warn(_static_message())
+
+
+def _warn_uninitialised(value: Any) -> None:
+    if any(map(is_inexact_array_like, jtu.tree_leaves(value))):
+        _warn(theirs._MSG_FIELD_INIT_FALSE)
+
+
+def _warn(message: str) -> None:
+    """Warn of the code that constructs a Module."""
+    # On the Python backend the kernel has frames of its own.
+    level = 1
+    frame = sys._getframe()
+    while frame.f_code is not _our_call.__code__:
+        assert frame.f_back is not None
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _call(cls: Any, /, *args: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    plan = _plans.get(cls)
+    if plan is not None:
+        made = plan(args, kwargs)
+        if made is not kernels.NOT_DONE:
+            return made
+    return _CALL(cls, *args, **kwargs)
+
+
+def _assign(self: Any, name: str, value: Any) -> None:
+    if not _set(self, name, value):
+        _SETATTR(self, name, value)
+
+
+def _unseen(function: Any, original: Any) -> Any:
+    """A function that stands in for another, and that `warnings` takes no notice of.
+
+    Equinox's warnings count stack frames up to the code that they are about. Frames of the
+    import machinery are not counted, which are told by their file's name.
+    """
+    code = function.__code__
+    new = FunctionType(
+        code.replace(co_filename=_FILE),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    functools.update_wrapper(new, original)
+    del new.__wrapped__  # type: ignore[attr-defined]
+    return new
+
+
+if not _fault:
+    _set: Final[Any] = kernels.Assign(
+        _settable,
+        theirs._currently_initialising._dict,
+        BoundMethod,
+        frozenset(theirs._transform_types),
+        _is_warned_of,
+    )
+    _our_call: Final = _unseen(_call, _CALL)
+    _our_setattr: Final = _unseen(_assign, _SETATTR)
+
+
+def _hook() -> None:
+    if vars(_META).get("__call__") is _CALL:
+        type.__setattr__(_META, "__call__", _our_call)
+    if vars(eqx.Module).get("__setattr__") is _SETATTR:
+        type.__setattr__(eqx.Module, "__setattr__", _our_setattr)
+
+
+def _unhook() -> None:
+    if vars(_META).get("__call__") is _our_call:
+        type.__setattr__(_META, "__call__", _CALL)
+    if vars(eqx.Module).get("__setattr__") is _our_setattr:
+        type.__setattr__(eqx.Module, "__setattr__", _SETATTR)
