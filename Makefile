@@ -1,8 +1,9 @@
 # make demo    what treepress gains you, on a real model and real quantities
 # make test    the tests, on the compiled kernels and on the Python fallback
 # make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
-# make compat  other projects' test suites, without treepress.auto and with it; Equinox's
-#              own too if EQUINOX is the folder of a checkout of it
+# make compat  other projects' test suites, without treepress.auto and with it; those of
+#              Equinox, lineax and optimistix too if EQUINOX, LINEAX, OPTIMISTIX are the
+#              folders of checkouts of them
 # make lint    mypy --strict and ruff
 # make clean   removes what these made
 #
@@ -29,7 +30,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 compat:
-	$(PYTHON) tests/compat/compat.py $(if $(EQUINOX),--equinox $(EQUINOX)) $(ARGS)
+	$(PYTHON) tests/compat/compat.py $(if $(EQUINOX),--equinox $(EQUINOX)) \
+		$(if $(LINEAX),--lineax $(LINEAX)) $(if $(OPTIMISTIX),--optimistix $(OPTIMISTIX)) $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m mypy

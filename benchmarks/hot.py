@@ -1,5 +1,6 @@
-"""Attributes and methods of hot classes."""
+"""Attributes, methods and construction of hot classes."""
 
+import dataclasses
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,6 +17,8 @@ import treepress
 ATTRIBUTE: Final = "m.attribute"
 METHOD: Final = "m.method"
 METHOD_CALL: Final = "m.method(x)"
+CONSTRUCT: Final = {n: f"construct, {n} fields" for n in (1, 3, 8)}
+CONSTRUCT_OWN: Final = "construct, own __init__"
 ADD: Final = "unxt: q + q, not jitted"
 MULTIPLY: Final = "unxt: q * q, not jitted"
 TRACE: Final = "unxt: trace of 100 operations"
@@ -42,8 +45,7 @@ def hot() -> dict[str, dict[str, Call]]:
             return x
 
         body: dict[str, Any] = {"__annotations__": {"attribute": Any}, "method": method}
-        keywords = {"hot": True} if peer == OURS else {}
-        cls = types.new_class("Node", (base,), keywords, body_of(body))
+        cls = types.new_class("Node", (base,), {}, body_of(body))
         objects[peer] = cls(1.0)
     objects[PLAIN] = _Plain()
     treepress.uninstall()
@@ -57,12 +59,43 @@ def hot() -> dict[str, dict[str, Call]]:
             (METHOD_CALL, _method_call),
         )
     }
+    classes: dict[str, Any] = {EQUINOX: eqx.Module, OURS: treepress.Module, PLAIN: object}
+    for n, case in CONSTRUCT.items():
+        names = [f"field{i}" for i in range(n)]
+        calls[case] = {
+            peer: call(_generated(base, names), *[1.0] * n)
+            for peer, base in classes.items()
+        }
+    calls[CONSTRUCT_OWN] = {
+        peer: call(_with_own_init(base), 1.0, 2.0) for peer, base in classes.items()
+    }
     unxt = imported("unxt")
     if unxt is not None:
         q = unxt.Quantity(jnp.float32(2), "m")
         for case, function in ((ADD, _add), (MULTIPLY, _multiply), (TRACE, _trace)):
             calls[case] = {peer: call(function, q) for peer in (EQUINOX, OURS)}
-    return with_install(calls, hot=True)
+    return with_install(calls)
+
+
+def _generated(base: type, names: list[str]) -> Any:
+    """A class whose `__init__` is generated from its fields."""
+    body = {"__annotations__": dict.fromkeys(names, Any)}
+    cls = types.new_class("Generated", (base,), {}, body_of(body))
+    return dataclasses.dataclass(cls) if base is object else cls
+
+
+def _with_own_init(base: Any) -> Any:
+    class Own(base):  # type: ignore[misc]
+        first: Any
+        second: Any
+        third: Any
+
+        def __init__(self, first: Any, second: Any) -> None:
+            self.first = first
+            self.second = second
+            self.third = first
+
+    return Own
 
 
 def _attribute(m: Any) -> Any:

@@ -29,11 +29,11 @@ def in_place() -> dict[str, dict[str, Call]]:
 
 
 def with_install(
-    calls: dict[str, dict[str, Call]], *, hot: bool = False
+    calls: dict[str, dict[str, Call]],
 ) -> dict[str, dict[str, Call]]:
     before: dict[str, Callable[[], None]] = {
         EQUINOX: treepress.uninstall,
-        OURS: functools.partial(treepress.install, hot=hot),
+        OURS: treepress.install,
     }
     return {
         case: {

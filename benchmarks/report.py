@@ -65,7 +65,7 @@ TABLES: Final = (
         inplace.in_place,
         2.0,
     ),
-    Table("hot", "Attributes and methods", "µs", hot.hot, 1.0),
+    Table("hot", "Attributes, methods and construction", "µs", hot.hot, 1.0),
     Table("partition", "Partition and combine", "µs", partition.partitions, 0.35),
     Table(
         "static",
@@ -230,6 +230,8 @@ BARS: Final = (
     Bar("hot", hot.ATTRIBUTE, PLAIN, "within", 1.0),
     Bar("hot", hot.METHOD, EQUINOX, "faster", 35, 60),
     Bar("hot", hot.METHOD_CALL, EQUINOX, "faster", 15, 40),
+    *[Bar("hot", case, EQUINOX, "faster", 3, 5) for case in hot.CONSTRUCT.values()],
+    Bar("hot", hot.CONSTRUCT_OWN, EQUINOX, "faster", 2, 3),
     Bar("hot", hot.ADD, EQUINOX, "faster", 1.2, 1.35),
     Bar("hot", hot.MULTIPLY, EQUINOX, "faster", 1.2, 1.35),
     Bar("hot", hot.TRACE, EQUINOX, "faster", 1.15, 1.3),

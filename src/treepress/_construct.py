@@ -80,6 +80,7 @@ _settable: Final[dict[Any, frozenset[Any]]] = {}
 # For each class why a kernel cannot construct it, as far as that is known.
 _reasons: Final[dict[type, str]] = {}
 
+
 def choose(cls: type, fast: bool) -> None:
     """Have a class be constructed by a kernel, or by Equinox."""
     with _node.lock:
@@ -330,7 +331,7 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def _call(cls: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     plan = _plans.get(cls)
     if plan is not None:

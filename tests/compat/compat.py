@@ -1,6 +1,6 @@
 """Runs other projects' test suites without treepress.auto and with it, test by test.
 
-    python tests/compat/compat.py [--suite NAME ...] [--equinox CHECKOUT]
+    python tests/compat/compat.py [--suite NAME ...] [--equinox CHECKOUT ...]
 
 Each suite has a virtual environment of its own, in which it is run twice. Ends with 1 if
 any test comes out differently, and with 2 if a run is not what it should have been.
@@ -28,8 +28,13 @@ class Suite:
     options: tuple[str, ...] = ()
     # xdist refuses workers that do not have the same tests: parameters with an address.
     workers: bool = True
+    # No source package on PyPI has the tests: they are those of a checkout.
+    checkout: bool = False
+    python: tuple[int, int] = (3, 11)
     remark: str = ""
 
+
+_NO_HOOK: Final = ("-o", "addopts=")
 
 SUITES: Final = {
     suite.package: suite
@@ -44,11 +49,29 @@ SUITES: Final = {
             remark="its integration with JAX",
         ),
         Suite(
+            "unxt",
+            (
+                *("beartype", "hypothesis[numpy]", "matplotlib", "unxt-hypothesis"),
+                *("pytest-arraydiff", "pytest-benchmark", "sybil[pytest]"),
+            ),
+            ("tests/unit", "tests/integration"),
+            python=(3, 12),
+            remark="its unit and integration tests; it needs Python 3.12",
+        ),
+        Suite("lineax", ("beartype",), options=_NO_HOOK, checkout=True),
+        Suite(
+            "optimistix",
+            ("beartype", "diffrax", "optax", "sif2jax"),
+            options=_NO_HOOK,
+            checkout=True,
+        ),
+        Suite(
             "equinox",
             ("beartype", "optax"),
-            options=("-o", "addopts="),
+            options=_NO_HOOK,
+            checkout=True,
             remark="without jaxtyping's import hook, which must come before Equinox is "
-            "imported, and so before treepress.auto",
+            "imported, and so before treepress.auto; and so for lineax and optimistix",
         ),
     )
 }
@@ -101,9 +124,9 @@ def main() -> int:
             return speed.main(
                 packages, arguments.backend, arguments.rounds, arguments.fresh
             )
-        names = arguments.suite or list(SUITES)
-        if arguments.equinox is None and not arguments.suite:
-            names.remove("equinox")
+        names = arguments.suite or [
+            name for name, suite in SUITES.items() if not _lacking(suite, arguments)
+        ]
         results = [_compare(SUITES[name], arguments) for name in names]
     except Failed as failure:
         print(f"\n{failure}", file=sys.stderr)
@@ -146,8 +169,8 @@ def _prepare(suite: Suite, arguments: argparse.Namespace) -> tuple[Environment, 
     name, requirements = suite.package, ("pytest>=8", *suite.requirements)
     if arguments.n:
         requirements = (*requirements, "pytest-xdist>=3")
-    if name == "equinox":
-        checkout = Path(arguments.equinox).resolve()
+    if suite.checkout:
+        checkout = Path(getattr(arguments, name)).resolve()
         project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
         version = str(project["project"]["version"])
         made = environment(
@@ -157,6 +180,15 @@ def _prepare(suite: Suite, arguments: argparse.Namespace) -> tuple[Environment, 
     made = environment(name, (name, *requirements), arguments.fresh)
     version = made.version(name)
     return made, source_package(made, name, version), version
+
+
+def _lacking(suite: Suite, arguments: argparse.Namespace) -> str:
+    """What a suite needs and is not there."""
+    if sys.version_info[:2] < suite.python:
+        return f"it needs Python {suite.python[0]}.{suite.python[1]} or later"
+    if suite.checkout and getattr(arguments, suite.package) is None:
+        return f"its tests are in no source package: name a checkout with --{suite.package}"
+    return ""
 
 
 def _judged(
@@ -260,7 +292,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--suite", action="append", metavar="NAME", help="one of them; can be given again")
-    add("--equinox", metavar="CHECKOUT", help="of Equinox, to run its tests too")
+    for suite in SUITES.values():
+        if suite.checkout:
+            add(f"--{suite.package}", metavar="CHECKOUT", help="to run its tests too")
     add(
         "--again",
         action="store_true",
@@ -279,11 +313,9 @@ def _arguments() -> argparse.Namespace:
     for name in arguments.suite or ():
         if name not in known:
             parser.error(f"there is no suite {name} here, but {', '.join(known)}")
-        if name == "equinox" and arguments.equinox is None:
-            parser.error(
-                "Equinox publishes no source package with its tests: name a checkout of it "
-                "with --equinox"
-            )
+        lacking = "" if arguments.benchmarks else _lacking(SUITES[name], arguments)
+        if lacking:
+            parser.error(f"{name}: {lacking}")
     return arguments
 
 

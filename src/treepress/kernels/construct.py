@@ -179,7 +179,7 @@ class ConstructOwn:
             object.__setattr__(obj, name, value)
         if static and type(value) not in self.plain:
             self.warn_static(getattr(obj, name))
-        if not init and type(given) not in self.plain:
+        if not init:
             self.warn_uninitialised(given)
 
 
