@@ -4,7 +4,6 @@ The same class cannot be both at once. So it is installed or taken back before e
 timed, and a few calls let the interpreter learn of its new code.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final
 

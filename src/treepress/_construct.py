@@ -46,23 +46,17 @@ _SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
 # All that these functions of Equinox's speak of. Should it be anything else, they do what the
 # kernels know nothing of.
 _SPOKEN_OF: Final = {
-    "__call__": frozenset(
-        """AttributeError KeyError TypeError _MSG_FIELD_INIT_FALSE __call__ __dict__ __mro__
-        __setattr__ _abstract_module_registry _currently_initialising _has_dataclass_init
-        _warn_jax_transformed_function any dataclasses fields get getattr init
-        is_abstract_module is_array is_inexact_array_like jtu metadata name object remove
-        super tree_leaves tree_map warn warnings""".split()
-    ),
-    "__setattr__": frozenset(
-        """FrozenInstanceError WRAPPER_FIELD_NAMES __setattr__ _currently_initialising
-        _error_method_assignment _module_info _warn_jax_transformed_function dataclasses
-        names_set object type""".split()
-    ),
-    "__new__": frozenset(["__new__", "_currently_initialising", "add", "super"]),
-    "abstract __call__": frozenset(
-        """TypeError __abstractclassvars__ __abstractvars__ __call__ __name__ len set
-        super""".split()
-    ),
+    "__call__": """AttributeError KeyError TypeError _MSG_FIELD_INIT_FALSE __call__ __dict__
+        __mro__ __setattr__ _abstract_module_registry _currently_initialising
+        _has_dataclass_init _warn_jax_transformed_function any dataclasses fields get getattr
+        init is_abstract_module is_array is_inexact_array_like jtu metadata name object
+        remove super tree_leaves tree_map warn warnings""",
+    "__setattr__": """FrozenInstanceError WRAPPER_FIELD_NAMES __setattr__
+        _currently_initialising _error_method_assignment _module_info
+        _warn_jax_transformed_function dataclasses names_set object type""",
+    "__new__": "__new__ _currently_initialising add super",
+    "abstract __call__": """TypeError __abstractclassvars__ __abstractvars__ __call__
+        __name__ len set super""",
 }
 
 # Where the code says it is from that stands in for these: see `_unseen`.
@@ -87,7 +81,7 @@ def choose(cls: type, fast: bool) -> None:
         if fast and not why_never():
             if cls not in _plans:
                 _settable[cls] = frozenset(
-                    [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+                    [f.name for f in dataclasses.fields(cls)]
                 ) | frozenset(_wrappers())
                 _plans[cls] = functools.partial(_first, cls)
                 _hook()
@@ -138,7 +132,7 @@ def why_never() -> str:
         }
         for name, function in functions.items():
             code = getattr(getattr(function, "__func__", function), "__code__", None)
-            if code is None or frozenset(code.co_names) != _SPOKEN_OF[name]:
+            if code is None or {*code.co_names} != {*_SPOKEN_OF[name].split()}:
                 reason = f"Equinox's {name} of Modules is not the one that treepress knows"
     if not reason and not _static_message():
         reason = "Equinox warns of static arrays in another way than it used to"

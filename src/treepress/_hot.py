@@ -7,8 +7,11 @@ and descriptors (`_methods`) stand in the place of its functions.
 
 import functools
 import gc
+import operator
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import FunctionType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -113,15 +116,18 @@ def _set_reads(functions: dict[type, Any]) -> None:
     anything that makes Python look again (a change to a base, a subclass) finds Equinox's
     function: slower, and right.
     """
-    try:
-        for cls, function in functions.items():
-            type.__setattr__(cls, "__getattribute__", function)
-    finally:
-        for cls in functions:
-            _dict_of(cls).pop("__getattribute__", None)
-            # Python remembers what it found in the MRO, until an attribute is set. This one
-            # is there already.
-            type.__setattr__(cls, "__abstractmethods__", vars(cls)["__abstractmethods__"])
+    steps: list[Callable[[], Any]] = []
+    for cls, function in functions.items():
+        steps.append(partial(type.__setattr__, cls, "__getattribute__", function))
+    for cls in functions:
+        steps.append(partial(_dict_of(cls).pop, "__getattribute__", None))
+        # Python remembers what it found in the MRO, until an attribute is set. This one is
+        # there already.
+        abstract = vars(cls)["__abstractmethods__"]
+        steps.append(partial(type.__setattr__, cls, "__abstractmethods__", abstract))
+    # In one go, without a bytecode in between: so no other thread and no interrupt comes
+    # between either, to find a `__dict__` that grows while it iterates over it.
+    deque(map(operator.call, steps), maxlen=0)
 
 
 def _dict_of(cls: type) -> dict[str, Any]:
@@ -278,7 +284,7 @@ def _unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
         for name in names:
             if name in vars(base):
                 return f"{base.__qualname__} has a {name} of its own"
-    for meta in type(cls).__mro__:
+    for meta in type.mro(type(cls)):
         if meta is type(eqx.Module):
             break
         for name in ("__setattr__", "__delattr__"):
@@ -322,15 +328,15 @@ def _unhook() -> None:
 
 
 def _set(cls: Any, name: str, value: Any) -> None:
-    _change(cls, name, lambda new: _setattr(cls)(name, new), value)
+    _change(cls, name, lambda new: _next(cls).__setattr__(name, new), value)
 
 
 def _delete(cls: Any, name: str) -> None:
-    _change(cls, name, lambda _: super(type(eqx.Module), cls).__delattr__(name), None)
+    _change(cls, name, lambda _: _next(cls).__delattr__(name), None)
 
 
-def _setattr(cls: Any) -> Callable[[str, Any], None]:
-    return super(type(eqx.Module), cls).__setattr__
+def _next(cls: Any) -> Any:
+    return super(type(eqx.Module), cls)
 
 
 def _change(cls: Any, name: str, change: Callable[[Any], None], value: Any) -> None:
