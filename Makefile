@@ -23,8 +23,8 @@ demo: $(VENV)/.demo
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/.test
-	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest $(ARGS)
-	TREEPRESS_BACKEND=python $(BIN)/python -m pytest $(ARGS)
+	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest -n auto $(ARGS)
+	TREEPRESS_BACKEND=python $(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)

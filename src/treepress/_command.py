@@ -1,4 +1,4 @@
-"""The commands of `python -m treepress`: so far `run`, for unchanged programs."""
+"""The commands of `python -m treepress`."""
 
 import argparse
 import builtins
@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any, Final, NoReturn
 
+from ._doctor import report
 from ._version import __version__
 from .inplace import install
 
@@ -18,6 +19,7 @@ EXAMPLES: Final = """\
 examples:
   python -m treepress run train.py --steps 100
   python -m treepress run -m my_package.train --steps 100
+  python -m treepress doctor --json
 """
 
 
@@ -42,6 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
     run.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
     run.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
+    doctor = commands.add_parser(
+        "doctor",
+        help="say whether everything works here, and what to do if not",
+        description="Say which kernels are used, what was found in Equinox and JAX, and "
+        "what is wrong. Ends with 1 if anything that makes programs fast is off.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print it as JSON")
     if given == ["run"]:
         run.error("give a SCRIPT, or -m and the name of a module")
     # Not by argparse, which would look into the arguments of the program.
@@ -58,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             run.error("-m takes the name of a module")
     else:
-        parser.parse_args(given)
+        asked = parser.parse_args(given)
+        if asked.command == "doctor":
+            sys.exit(report(asked.json))
 
 
 def _run_script(parser: argparse.ArgumentParser, path: str, arguments: list[str]) -> None:

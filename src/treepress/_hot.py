@@ -273,7 +273,7 @@ def _may_construct(cls: type) -> bool:
 
 def _unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
     """Why the attributes of a class are to be left alone."""
-    reason = _checked()
+    reason = why_never()
     if not reason and vars(eqx.Module).get("__getattribute__") is not _EQUINOX:
         reason = "equinox.Module has another __getattribute__ than it had"
     if reason:
@@ -393,7 +393,7 @@ def _is_needed(cls: type, name: str) -> bool:
     return False
 
 
-def _checked() -> str:
+def why_never() -> str:
     """Why bound methods cannot be made as Equinox makes them, with this Equinox."""
     return module.known if isinstance(module.known, str) else _compared(module.known)
 

@@ -76,8 +76,8 @@ class FlatMixin:
         flatten: as `_eqx_tree_flatten`.
         unflatten: as `_eqx_tree_unflatten`; a plain function of `(aux, children)` will do.
         flatten_with_keys: as `_eqx_tree_flatten_with_keys`.
-        hot: whether attributes and methods are as fast as those of a plain class, for
-            subclasses too that do not say otherwise; see `accelerate`.
+        hot: False leaves attributes, methods and construction as Equinox has them, in
+            subclasses too that do not say otherwise.
 
     Raises:
         TypeError: at the class statement, for a procedure of the wrong form.
