@@ -128,7 +128,7 @@ def _check(wheel: Path, folder: str) -> None:
     compiled = 0
     with zipfile.ZipFile(wheel) as file:
         for name in file.namelist():
-            if not WHEEL.match(name):
+            if not name.endswith("/") and not WHEEL.match(name):
                 sys.exit(f"{wheel.name} holds {name}")
             content = file.read(name)
             for path in (folder, str(ROOT), sysconfig.get_paths()["purelib"]):
