@@ -4,6 +4,8 @@
 # make compat  other projects' test suites, without treepress.auto and with it; those of
 #              Equinox, lineax and optimistix too if EQUINOX, LINEAX, OPTIMISTIX are the
 #              folders of checkouts of them
+# make wheel   what is published, in dist: source package, pure and compiled wheel, checked
+# make wheels  the same with a compiled wheel for each Python found on this machine
 # make lint    mypy --strict and ruff
 # make clean   removes what these made
 #
@@ -33,6 +35,12 @@ compat:
 	$(PYTHON) tests/compat/compat.py $(if $(EQUINOX),--equinox $(EQUINOX)) \
 		$(if $(LINEAX),--lineax $(LINEAX)) $(if $(OPTIMISTIX),--optimistix $(OPTIMISTIX)) $(ARGS)
 
+wheel:
+	$(PYTHON) .ci/wheels.py
+
+wheels:
+	$(PYTHON) .ci/wheels.py $$(.ci/pythons)
+
 lint: $(VENV)/.lint
 	$(BIN)/python -m mypy
 	$(BIN)/python -m ruff check
@@ -52,7 +60,7 @@ $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf .venv build benchmarks/build tests/compat/build src/treepress.egg-info
+	rm -rf .venv build dist benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test bench compat lint clean
+.PHONY: demo test bench compat wheel wheels lint clean
 .SECONDARY:
