@@ -13,7 +13,16 @@ from setuptools import Extension, setup
 
 KERNELS = [
     f"src/treepress/kernels/{name}.py"
-    for name in ("node", "method", "shape", "walk", "build", "mapping")
+    for name in (
+        "node",
+        "method",
+        "shape",
+        "walk",
+        "build",
+        "mapping",
+        "pattern",
+        "call",
+    )
 ]
 BUILDING = frozenset(
     ["bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"]

@@ -22,6 +22,6 @@ def _run(name: str, source: str) -> None:
 
 
 # Each after those that it imports.
-for _name in ("shape", "walk", "build", "mapping"):
+for _name in ("shape", "walk", "build", "mapping", "pattern", "call"):
     _run(f"treepress.fallback.{_name}", f"{_name}.py")
 _run(__name__, "tree.py")

@@ -1,7 +1,17 @@
 """The kernels of whole trees, in one place."""
 
 from .build import build
+from .call import Calls, Entry as CallEntry, Flags, Form
 from .mapping import PartitionFlatten, PartitionUnflatten, gather, split
+from .pattern import (
+    Learner,
+    Pattern,
+    Result,
+    Source,
+    alike,
+    flatten_result,
+    unflatten_result,
+)
 from .shape import (
     CUSTOM,
     DICT,
@@ -30,9 +40,20 @@ __all__ = [
     "NODE",
     "NONE",
     "TUPLE",
+    "CallEntry",
+    "Calls",
     "Entry",
+    "Flags",
+    "Form",
     "Kind",
+    "Learner",
     "Order",
+    "Pattern",
+    "Result",
+    "Source",
+    "alike",
+    "flatten_result",
+    "unflatten_result",
     "PartitionFlatten",
     "PartitionUnflatten",
     "Walk",

@@ -1,0 +1,286 @@
+"""The functions of flat arrays that a function is jitted as, one for each structure."""
+
+import contextlib
+import inspect
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.tree_util as jtu
+
+from . import _runtime
+from ._backend import tree_kernels as kernels
+from ._rules import learner
+
+# How many structures one function may have; which was not looked up for longest goes.
+MOST_ENTRIES: Final = 4096
+# How many forms of call one function may have, and how many functions that are no functions
+# of Python's are known by their structure.
+MOST_FORMS: Final = 1024
+MOST_CACHES: Final = 4096
+
+
+class Options(NamedTuple):
+    """What else a function is jitted with."""
+
+    names: tuple[str, str]
+    donate_first: bool
+    donate_rest: bool
+    jit: dict[str, Any]
+
+    def token(self) -> Any:
+        """Equal for equal options."""
+        leaves, treedef = jtu.tree_flatten(self.jit)
+        types = tuple([type(leaf) for leaf in leaves])
+        return (*self[:3], tuple(leaves), types, treedef)
+
+
+class Cache:
+    """The entries of one function, or of the functions of one structure."""
+
+    def __init__(
+        self,
+        function: Callable[[tuple[Any, ...]], Any],
+        fixed: int,
+        signature: inspect.Signature,
+        options: Options,
+    ) -> None:
+        # Gives the function when it is given its arrays, of which there are so many.
+        self.function: Final = function
+        self.fixed: Final = fixed
+        self.signature: Final = signature
+        self.options: Final = options
+        self.buckets: dict[Any, list[Any]] = {}
+        self.count = 0
+        self.lock = threading.RLock()
+        self.calls: dict[bool, Any] = {}
+
+    def calls_of(self, quiet: bool) -> Any:
+        """The kernel for calls that say nothing of donated buffers, or that do."""
+        with self.lock:
+            if quiet not in self.calls:
+                self.calls[quiet] = kernels.Calls(
+                    self.fixed, quiet, self.bind, self.look_up, careful, settle
+                )
+            return self.calls[quiet]
+
+    def bind(self, forms: dict[Any, Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        """What a new form of call does with its arguments."""
+        names = list(kwargs)
+        # Whatever the values, they go to the same places.
+        bound = self.signature.bind(*args, **{name: _Value(name) for name in names})
+        moved = tuple([value.name for value in bound.args[len(args) :]])
+        form = kernels.Form(moved, tuple(sorted(bound.kwargs)), len(bound.args))
+        if len(forms) >= MOST_FORMS:
+            forms.clear()
+        forms[(len(args), tuple(names)) if names else len(args)] = form
+        return form
+
+    def look_up(self, form: Any, given: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        """The entry for these arguments, and their arrays."""
+        lesson = learner(True)
+        patterns = []
+        first = 0
+        for number, obj in enumerate(given):
+            try:
+                patterns.append(lesson.learn(obj, 0))
+            except (TypeError, RecursionError) as error:
+                explain(error, form, number, obj)
+                raise
+            if number == 0 and form.positional:
+                first = len(lesson.arrays)
+        token = (form.positional, form.names, *lesson.token)
+        with self.lock:
+            bucket = tuple(self.buckets.get(token, ()))
+        for entry in bucket:
+            if entry.match(given, []):
+                with self.lock:
+                    # The last to go.
+                    if token in self.buckets:
+                        self.buckets[token] = self.buckets.pop(token)
+                return entry, lesson.arrays
+        entry = self.make(form, tuple(patterns), token, first, len(lesson.arrays))
+        with self.lock:
+            while self.count >= MOST_ENTRIES:
+                self.count -= len(self.buckets.pop(next(iter(self.buckets))))
+            self.buckets.setdefault(token, []).append(entry)
+            self.count += 1
+        return entry, lesson.arrays
+
+    def make(
+        self, form: Any, patterns: tuple[Any, ...], token: Any, first: int, count: int
+    ) -> Any:
+        flags = kernels.Flags()
+        flags.token = _runtime.new_token()
+        flat = flattened(self.function, self.fixed, patterns, form, flags)
+        options = self.options
+        flat.__name__, flat.__qualname__ = options.names
+        start = self.fixed
+        donated: list[int] = []
+        if options.donate_rest:
+            donated += range(start)
+        if options.donate_first:
+            donated += range(start, start + first)
+        if options.donate_rest:
+            donated += range(start + first, start + count)
+        jitted = jax.jit(flat, donate_argnums=tuple(donated), **options.jit)
+        return kernels.CallEntry(patterns, token, jitted, flags)
+
+    def entries(self) -> list[Any]:
+        with self.lock:
+            return [entry for bucket in self.buckets.values() for entry in bucket]
+
+    def clear(self) -> None:
+        with self.lock:
+            self.buckets.clear()
+            self.count = 0
+            for calls in self.calls.values():
+                calls.forms.clear()
+
+
+class _Value:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def flattened(
+    function: Callable[[tuple[Any, ...]], Any],
+    fixed: int,
+    patterns: tuple[Any, ...],
+    form: Any,
+    flags: Any,
+) -> Any:
+    """The function of flat arrays that `jax.jit` is given.
+
+    It holds neither its entry nor the user's function, which would keep each other alive.
+    """
+    positional = form.positional
+    names = form.names
+
+    def flat(*arrays: Any) -> Any:
+        __tracebackhide__ = True
+        # Here Equinox, if an error comes up, ends the stack that it shows.
+        __equinox_jit_id__ = flags.token
+        fun = function(arrays[:fixed])
+        source = kernels.Source(arrays[fixed:])
+        given = [pattern.make(source) for pattern in patterns]
+        flags.plain = False
+        out = fun(*given[:positional], **dict(zip(names, given[positional:])))
+        # Not before: had it failed, there would be no trace.
+        flags.fresh = True
+        lesson = learner(False)
+        try:
+            pattern = lesson.learn(out, 0)
+        except RecursionError as error:
+            raise RecursionError(
+                "the result of a jitted function is nested too deep"
+            ) from error
+        return kernels.Result(pattern, tuple(lesson.arrays), out)
+
+    return flat
+
+
+def careful(entry: Any, arrays: list[Any], quiet: bool) -> Any:
+    """Call an entry of which not all is known, or that may raise errors from the device."""
+    __tracebackhide__ = True
+    flags = entry.flags
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings(
+                "ignore", message="Some donated buffers were not usable*"
+            )
+        if not flags.plain:
+            stack.enter_context(_runtime.Silence())
+        try:
+            out = entry.jitted(*arrays)
+        except Exception as error:
+            settle(entry, arrays, None, error)
+            raise
+        return settle(entry, arrays, out, None)
+
+
+def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None) -> Any:
+    """What is to be done after a call, if it has traced or may raise errors later."""
+    __tracebackhide__ = True
+    flags = entry.flags
+    if error is not None:
+        readable = _runtime.readable(error, flags.token)
+        if readable is not None:
+            raise readable from None
+        return None
+    if isinstance(out, kernels.Result):
+        # The function itself has run, as jit is disabled.
+        flags.fresh = False
+        return out.tree
+    if flags.fresh:
+        # Others that come here in the meantime do the same.
+        if _runtime.waits(entry.jitted, arrays):
+            flags.waits = True
+        flags.fresh = False
+    if not flags.waits:
+        flags.plain = True
+        return out
+    try:
+        _runtime.wait(out)
+    except Exception as error:
+        readable = _runtime.readable(error, flags.token)
+        if readable is not None:
+            raise readable from None
+        raise
+    return out
+
+
+def explain(error: Exception, form: Any, number: int, obj: Any) -> None:
+    """Say which argument an error is about."""
+
+
+_caches: Final[weakref.WeakKeyDictionary[FunctionType, dict[Any, Cache]]] = (
+    weakref.WeakKeyDictionary()
+)
+# Of functions that are no functions of Python's, by their structure.
+_others: Final[dict[Any, list[tuple[Any, Cache]]]] = {}
+_lock: Final = threading.RLock()
+
+
+def cache_of(function: Any, options: Options) -> Cache:
+    """The cache of a function."""
+    signature = inspect.signature(function)
+    if type(function) is FunctionType:
+        token = options.token()
+        weak = weakref.ref(function)
+        with _lock:
+            caches = _caches.setdefault(function, {})
+            if token not in caches:
+                # It is there as long as somebody calls it.
+                caches[token] = Cache(lambda _: weak(), 0, signature, options)
+            return caches[token]
+    lesson = learner(True)
+    pattern = lesson.learn(function, 0)
+    token = (options.token(), *lesson.token)
+    count = len(lesson.arrays)
+    with _lock:
+        for other, cache in _others.get(token, ()):
+            if other.match(function, []):
+                return cache
+        cache = Cache(
+            lambda arrays: pattern.make(kernels.Source(arrays)), count, signature, options
+        )
+        while len(_others) >= MOST_CACHES:
+            _others.pop(next(iter(_others)))
+        _others.setdefault(token, []).append((pattern, cache))
+        return cache
+
+
+def clear_caches() -> None:
+    with _lock:
+        every = [cache for caches in _caches.values() for cache in caches.values()]
+        every += [cache for pairs in _others.values() for _, cache in pairs]
+        _caches.clear()
+        _others.clear()
+    for cache in every:
+        cache.clear()

@@ -1,0 +1,196 @@
+"""`filter_jit`: a jitted function whose calls cost what its arrays cost."""
+
+import enum
+import functools as ft
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Final, Literal, ParamSpec, TypeVar, overload
+
+import equinox as eqx
+import jax.tree_util as jtu
+from equinox import module_update_wrapper
+
+from . import _calls, _runtime, module
+from ._rules import is_array
+from .stages import Lowered, Traced
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
+
+# By the word: whether the first argument is donated, whether the others are, and whether
+# warnings of what could not be are not to be seen.
+_DONATE: Final = {
+    "all": (True, True, True),
+    "all-except-first": (False, True, True),
+    "warn": (True, True, False),
+    "warn-except-first": (False, True, False),
+    "none": (False, False, False),
+}
+
+# Arguments of jax.jit that say which of the arguments are static, donated or where.
+_REFUSED: Final = (
+    "static_argnums",
+    "static_argnames",
+    "donate_argnums",
+    "in_shardings",
+    "out_shardings",
+)
+
+_state: Final = vars(eqx.Module)["__dict__"].__get__
+
+
+class _Array(enum.Enum):
+    # Stands for an array among the leaves of a function.
+    ARRAY = 0
+
+
+_ARRAY: Final = _Array.ARRAY
+
+
+class Jitted(module.Module):
+    """A function as `filter_jit` returns it."""
+
+    fn: str
+    # As in Equinox's: what is in the function too is traced, and can be changed.
+    _dynamic_fun: Any = eqx.field(repr=False)
+    _static_fun: Any = eqx.field(static=True, repr=False)
+    _cache: Any = eqx.field(static=True, repr=False)
+    _calls: Any = eqx.field(static=True, repr=False)
+    donate: str = eqx.field(static=True)
+
+    @property
+    def __wrapped__(self) -> Any:
+        state = _state(self)
+        leaves, treedef = state["_static_fun"]
+        own = state["_dynamic_fun"]
+        whole = [b if a is _ARRAY else a for a, b in zip(leaves, own)]
+        return jtu.tree_unflatten(treedef, whole)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        # Not by attributes: each of a Module costs a call of a Python function.
+        state = _state(self)
+        try:
+            return state["_calls"](state["_dynamic_fun"], args, kwargs)
+        except _runtime.EquinoxRuntimeError as error:
+            # Of what lies between here and the device nothing is of use.
+            error.__traceback__ = None
+            raise
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        bound = object.__new__(Bound)
+        _state(bound).update(func=self, args=(instance,), keywords={})
+        return bound
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
+        """Lower the function for these arguments, as `jax.jit(...).lower` does."""
+        entry, arrays = self._found(args, kwargs)
+        return Lowered(entry.jitted.lower(*arrays), _state(self)["_calls"], entry)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
+        """Trace the function for these arguments, as `jax.jit(...).trace` does."""
+        entry, arrays = self._found(args, kwargs)
+        return Traced(entry.jitted.trace(*arrays), _state(self)["_calls"], entry)
+
+    def _found(self, args: Any, kwargs: Any) -> Any:
+        state = _state(self)
+        return state["_calls"].find(state["_dynamic_fun"], args, kwargs)
+
+    def _cache_size(self) -> int:
+        """How many calls are cached of this function, as `jax.jit(...)._cache_size()`."""
+        return sum([entry.jitted._cache_size() for entry in _state(self)["_cache"].entries()])
+
+    def clear_cache(self) -> None:
+        """Forget all that is cached of this function."""
+        _state(self)["_cache"].clear()
+
+    def __reduce__(self) -> Any:
+        options = _state(self)["_cache"].options
+        return _again, (self.__wrapped__, _state(self)["donate"], options.jit)
+
+
+class Bound(eqx.Partial):
+    """What a jitted function is as a method: a Partial with the instance in it."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        state = _state(self)
+        return state["func"](*state["args"], *args, **kwargs, **state["keywords"])
+
+
+def _again(function: Any, donate: Donate, jitkwargs: dict[str, Any]) -> Any:
+    return filter_jit(function, donate=donate, **jitkwargs)
+
+
+_NOTHING: Final[Any] = object()
+
+
+@overload
+def filter_jit(*, donate: Donate = "none", **jitkwargs: Any) -> Callable[
+    [Callable[P, T]], Callable[P, T]
+]: ...
+
+
+@overload
+def filter_jit(
+    fun: Callable[P, T], *, donate: Donate = "none", **jitkwargs: Any
+) -> Callable[P, T]: ...
+
+
+def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any) -> Any:
+    """Jit a function, as `equinox.filter_jit` does."""
+    if fun is _NOTHING:
+        return ft.partial(filter_jit, donate=donate, **jitkwargs)
+    refused = [name for name in _REFUSED if name in jitkwargs]
+    if refused:
+        raise ValueError(
+            f"filter_jit decides by itself what is static and where arrays are, so it takes "
+            f"no {', '.join(refused)}. Use `donate` to donate arrays, and jax.jit for the "
+            f"rest"
+        )
+    if donate not in _DONATE:
+        raise ValueError(
+            f"donate is {donate!r}; it is one of {', '.join(map(repr, _DONATE))}"
+        )
+    if _runtime.reason:
+        _step_aside()
+        return eqx.filter_jit(fun, donate=donate, **jitkwargs)
+    first, rest, quiet = _DONATE[donate]
+    names = _runtime.names_of(fun)
+    options = _calls.Options(names, first, rest, jitkwargs)
+    cache = _calls.cache_of(fun, options)
+    leaves, treedef = jtu.tree_flatten(fun)
+    arrays = [is_array(leaf) for leaf in leaves]
+    jitted = Jitted(
+        fn=names[1],
+        _dynamic_fun=tuple([b if a else None for a, b in zip(arrays, leaves)]),
+        _static_fun=(
+            tuple([_ARRAY if a else b for a, b in zip(arrays, leaves)]),
+            treedef,
+        ),
+        _cache=cache,
+        _calls=cache.calls_of(quiet),
+        donate=donate,
+    )
+    return module_update_wrapper(jitted)
+
+
+def _step_aside() -> None:
+    global _stepped
+    if not _stepped:
+        _stepped = True
+        warnings.warn(
+            f"treepress: Equinox {eqx.__version__} is not as treepress knows it "
+            f"({_runtime.reason}). treepress.filter_jit is equinox.filter_jit: correct, and "
+            f"no faster. Another version of treepress or of Equinox may help.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_stepped = False
