@@ -179,7 +179,7 @@ def flattened(
             raise RecursionError(
                 "the result of a jitted function is nested too deep"
             ) from error
-        return kernels.Result(pattern, tuple(lesson.arrays), out)
+        return kernels.Result(pattern, tuple(lesson.arrays))
 
     return flat
 
@@ -201,10 +201,11 @@ def careful(entry: Any, arrays: list[Any], quiet: bool) -> Any:
         except Exception as error:
             settle(entry, arrays, None, error)
             raise
-        return settle(entry, arrays, out, None)
+        settle(entry, arrays, out, None)
+        return out.tree()
 
 
-def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None) -> Any:
+def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None) -> None:
     """What is to be done after a call, if it has traced or may raise errors later."""
     __tracebackhide__ = True
     flags = entry.flags
@@ -212,11 +213,11 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         readable = _runtime.readable(error, flags.token)
         if readable is not None:
             raise readable from None
-        return None
-    if isinstance(out, kernels.Result):
-        # The function itself has run, as jit is disabled.
+        return
+    if flags.fresh and jax.config.jax_disable_jit:
+        # Nothing was traced, the function itself has run.
         flags.fresh = False
-        return out.tree
+        return
     if flags.fresh:
         # Others that come here in the meantime do the same.
         if _runtime.waits(entry.jitted, arrays):
@@ -224,15 +225,14 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         flags.fresh = False
     if not flags.waits:
         flags.plain = True
-        return out
+        return
     try:
-        _runtime.wait(out)
+        _runtime.wait(out.arrays)
     except Exception as error:
         readable = _runtime.readable(error, flags.token)
         if readable is not None:
             raise readable from None
         raise
-    return out
 
 
 def explain(error: Exception, form: Any, number: int, obj: Any) -> None:

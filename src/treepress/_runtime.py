@@ -67,11 +67,10 @@ def readable(error: BaseException, token: bytes) -> BaseException | None:
     return EquinoxRuntimeError(text)  # type: ignore[no-any-return]
 
 
-def wait(out: Any) -> None:
-    """Wait for the arrays in a result."""
-    for leaf in jax.tree.leaves(out):
-        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
-            leaf.block_until_ready()
+def wait(arrays: tuple[Any, ...]) -> None:
+    for array in arrays:
+        if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+            array.block_until_ready()
 
 
 def waits(jitted: Any, arrays: list[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from .pattern import ARRAY, Pattern
+from .pattern import ARRAY, Pattern, Result
 
 # How many structures are tried, for one form of call, before they are looked up.
 RECENT: Final = 4
@@ -79,14 +79,14 @@ class Calls:
         if self.quiet or not flags.plain:
             return self.careful(entry, found, self.quiet)
         try:
-            out = entry.jitted(*found)
+            out: Result = entry.jitted(*found)
         except BaseException as error:
             if not flags.plain:
                 self.settle(entry, found, None, error)
             raise
-        if flags.plain:
-            return out
-        return self.settle(entry, found, out, None)
+        if not flags.plain:
+            self.settle(entry, found, out, None)
+        return out.tree()
 
     def find(
         self, own: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any

@@ -429,19 +429,26 @@ class Learner:
 
 
 class Result:
-    """What a traced function returns to JAX: a node, which JAX makes the user's tree of."""
+    """What a traced function returns to JAX: a node, whose treedef carries the structure.
 
-    def __init__(self, pattern: Pattern, arrays: tuple[Any, ...], tree: object) -> None:
+    JAX makes nodes of it again, not the user's tree: that it would take apart once more, find
+    leaves in it that are no arrays, and not call the function the fast way from then on.
+    """
+
+    def __init__(self, pattern: Pattern, arrays: tuple[Any, ...]) -> None:
         self.pattern: Final = pattern
         self.arrays: Final = arrays
-        self.tree: Final = tree
+
+    def tree(self) -> object:
+        """The user's tree."""
+        if self.pattern.code == ARRAY:
+            return self.arrays[0]
+        return self.pattern.make(Source(self.arrays))
 
 
 def flatten_result(result: Result) -> tuple[tuple[Any, ...], Pattern]:
     return result.arrays, result.pattern
 
 
-def unflatten_result(pattern: Pattern, arrays: tuple[Any, ...]) -> object:
-    if pattern.code == ARRAY:
-        return arrays[0]
-    return pattern.make(Source(arrays))
+def unflatten_result(pattern: Pattern, arrays: tuple[Any, ...]) -> Result:
+    return Result(pattern, arrays)
