@@ -14,7 +14,8 @@ import jax.tree_util as jtu
 
 from . import _runtime
 from ._backend import tree_kernels as kernels
-from ._rules import learner
+from ._rules import is_array, learner
+from ._trouble import MOST_LEVELS
 
 # How many structures one function may have; which was not looked up for longest goes.
 MOST_ENTRIES: Final = 4096
@@ -89,7 +90,7 @@ class Cache:
             try:
                 patterns.append(lesson.learn(obj, 0))
             except (TypeError, RecursionError) as error:
-                explain(error, form, number, obj)
+                explain(error, self, form, number, obj)
                 raise
             if number == 0 and form.positional:
                 first = len(lesson.arrays)
@@ -103,7 +104,7 @@ class Cache:
                     if token in self.buckets:
                         self.buckets[token] = self.buckets.pop(token)
                 return entry, lesson.arrays
-        entry = self.make(form, tuple(patterns), token, first, len(lesson.arrays))
+        entry = self.make(form, tuple(patterns), first, len(lesson.arrays))
         with self.lock:
             while self.count >= MOST_ENTRIES:
                 self.count -= len(self.buckets.pop(next(iter(self.buckets))))
@@ -112,7 +113,7 @@ class Cache:
         return entry, lesson.arrays
 
     def make(
-        self, form: Any, patterns: tuple[Any, ...], token: Any, first: int, count: int
+        self, form: Any, patterns: tuple[Any, ...], first: int, count: int
     ) -> Any:
         flags = kernels.Flags()
         flags.token = _runtime.new_token()
@@ -128,7 +129,7 @@ class Cache:
         if options.donate_rest:
             donated += range(start + first, start + count)
         jitted = jax.jit(flat, donate_argnums=tuple(donated), **options.jit)
-        return kernels.CallEntry(patterns, token, jitted, flags)
+        return kernels.CallEntry(patterns, form, jitted, flags)
 
     def entries(self) -> list[Any]:
         with self.lock:
@@ -179,7 +180,7 @@ def flattened(
             raise RecursionError(
                 "the result of a jitted function is nested too deep"
             ) from error
-        return kernels.Result(pattern, tuple(lesson.arrays))
+        return {pattern: tuple(lesson.arrays)}
 
     return flat
 
@@ -202,7 +203,7 @@ def careful(entry: Any, arrays: list[Any], quiet: bool) -> Any:
             settle(entry, arrays, None, error)
             raise
         settle(entry, arrays, out, None)
-        return out.tree()
+        return out
 
 
 def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None) -> None:
@@ -227,7 +228,8 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         flags.plain = True
         return
     try:
-        _runtime.wait(out.arrays)
+        (arrays,) = out.values()
+        _runtime.wait(arrays)
     except Exception as error:
         readable = _runtime.readable(error, flags.token)
         if readable is not None:
@@ -235,8 +237,42 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         raise
 
 
-def explain(error: Exception, form: Any, number: int, obj: Any) -> None:
-    """Say which argument an error is about."""
+def explain(error: Exception, cache: Cache, form: Any, number: int, obj: Any) -> None:
+    """Raise what says more of an argument that cannot be taken apart, if there is such."""
+    if isinstance(error, RecursionError):
+        if error.args and "maximum recursion depth" not in str(error):
+            return
+        raise RecursionError(
+            f"{argument(cache, form, number)} is nested too deep (more than {MOST_LEVELS} "
+            f"levels, or than Python's own limit allows). Is a list or dict a part of itself?"
+        ) from None
+    for path, leaf in jtu.tree_flatten_with_path(obj)[0]:
+        if is_array(leaf):
+            continue
+        try:
+            hash(leaf)
+        except TypeError as cause:
+            where = argument(cache, form, number) + (f", at {jtu.keystr(path)}," if path else "")
+            raise ValueError(
+                f"{where} is a {type(leaf).__name__}, and that has no hash ({cause}). What is "
+                f"no array is static, and has to be hashed and compared to tell whether the "
+                f"function was traced for it before. Use a type that can be hashed (a tuple "
+                f"for a list, a frozenset for a set), or an array"
+            ) from error
+
+
+def argument(cache: Cache, form: Any, number: int) -> str:
+    """An argument, as an error calls it."""
+    name = cache.options.names[1]
+    if number >= form.positional:
+        return f"the argument {form.names[number - form.positional]!r} of {name}"
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    for i, parameter in enumerate(cache.signature.parameters.values()):
+        if parameter.kind not in kinds:
+            return f"the argument number {number} of {name}"
+        if i == number:
+            return f"the argument {parameter.name!r} of {name}"
+    return f"the argument number {number} of {name}"
 
 
 _caches: Final[weakref.WeakKeyDictionary[FunctionType, dict[Any, Cache]]] = (

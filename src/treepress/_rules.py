@@ -127,7 +127,3 @@ def learner(hashed: bool) -> Any:
     """What learns patterns: of arguments, which have to be hashable, or of results."""
     return kernels.Learner(Rules, MOST_LEVELS, hashed)
 
-
-jtu.register_pytree_node(
-    kernels.Result, kernels.flatten_result, kernels.unflatten_result
-)

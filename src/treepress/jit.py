@@ -12,8 +12,9 @@ import jax.tree_util as jtu
 from equinox import module_update_wrapper
 
 from . import _calls, _runtime, module
+from ._backend import tree_kernels as kernels
 from ._rules import is_array
-from .stages import Lowered, Traced
+from .stages import Lowered, Traced, arrays_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +40,7 @@ _REFUSED: Final = (
     "out_shardings",
 )
 
+_call: Final[Any] = kernels.call
 _state: Final = vars(eqx.Module)["__dict__"].__get__
 
 
@@ -53,7 +55,7 @@ _ARRAY: Final = _Array.ARRAY
 class Jitted(module.Module):
     """A function as `filter_jit` returns it."""
 
-    fn: str
+    fn: str = eqx.field(static=True)
     # As in Equinox's: what is in the function too is traced, and can be changed.
     _dynamic_fun: Any = eqx.field(repr=False)
     _static_fun: Any = eqx.field(static=True, repr=False)
@@ -71,10 +73,9 @@ class Jitted(module.Module):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        # Not by attributes: each of a Module costs a call of a Python function.
-        state = _state(self)
         try:
-            return state["_calls"](state["_dynamic_fun"], args, kwargs)
+            # Not by attributes: each of a Module costs a call of a Python function.
+            return _call(_state(self), args, kwargs)
         except _runtime.EquinoxRuntimeError as error:
             # Of what lies between here and the device nothing is of use.
             error.__traceback__ = None
@@ -89,17 +90,20 @@ class Jitted(module.Module):
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower the function for these arguments, as `jax.jit(...).lower` does."""
-        entry, arrays = self._found(args, kwargs)
-        return Lowered(entry.jitted.lower(*arrays), _state(self)["_calls"], entry)
+        jitted, arrays, what = self._stage(args, kwargs)
+        return Lowered(jitted.lower(*arrays), *what)
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace the function for these arguments, as `jax.jit(...).trace` does."""
-        entry, arrays = self._found(args, kwargs)
-        return Traced(entry.jitted.trace(*arrays), _state(self)["_calls"], entry)
+        jitted, arrays, what = self._stage(args, kwargs)
+        return Traced(jitted.trace(*arrays), *what)
 
-    def _found(self, args: Any, kwargs: Any) -> Any:
+    def _stage(self, args: Any, kwargs: Any) -> Any:
         state = _state(self)
-        return state["_calls"].find(state["_dynamic_fun"], args, kwargs)
+        own, calls = state["_dynamic_fun"], state["_calls"]
+        entry, arrays = calls.find(own, args, kwargs)
+        where, _ = arrays_of(*calls.given(args, kwargs))
+        return entry.jitted, arrays, (own, calls, where)
 
     def _cache_size(self) -> int:
         """How many calls are cached of this function, as `jax.jit(...)._cache_size()`."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from .pattern import ARRAY, Pattern, Result
+from .pattern import ARRAY, Pattern, tree_of
 
 # How many structures are tried, for one form of call, before they are looked up.
 RECENT: Final = 4
@@ -12,10 +12,10 @@ class Entry:
     """A function of arrays that was made for arguments of one structure."""
 
     def __init__(
-        self, patterns: tuple[Pattern, ...], token: Any, jitted: Any, flags: "Flags"
+        self, patterns: tuple[Pattern, ...], form: "Form", jitted: Any, flags: "Flags"
     ) -> None:
         self.patterns: Final = patterns
-        self.token: Final = token
+        self.form: Final = form
         self.jitted: Final = jitted
         self.flags: Final = flags
 
@@ -56,6 +56,22 @@ class Form:
         self.recent: tuple[Entry, ...] = ()
 
 
+def tree(out: dict[Any, Any]) -> object:
+    """The user's result.
+
+    The function of arrays gives a dict, with its arrays under the pattern of the result. So
+    the structure goes with the trace and through JAX, which carries the keys of dicts along,
+    and makes dicts and tuples without calling Python. Of a node of a class of ours it would
+    have to; and the user's tree it would take apart again, to find leaves that are no arrays,
+    and not call the function the fast way from then on.
+    """
+    for key in out:
+        pattern: Pattern = key
+        arrays: tuple[Any, ...] = out[key]
+        return tree_of(pattern, arrays)
+    raise AssertionError("no result")
+
+
 class Calls:
     """All calls of one function."""
 
@@ -73,44 +89,52 @@ class Calls:
         # Without keywords, by the number of arguments; with, by that and the keywords.
         self.forms: dict[Any, Form] = {}
 
-    def __call__(self, own: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> Any:
+    def call(self, own: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> Any:
         entry, found = self.find(own, args, kwargs)
         flags = entry.flags
         if self.quiet or not flags.plain:
-            return self.careful(entry, found, self.quiet)
+            out: dict[Any, Any] = self.careful(entry, found, self.quiet)
+            return tree(out)
         try:
-            out: Result = entry.jitted(*found)
+            # A call that lists its arguments makes no tuple and no dict of them.
+            if len(found) == 1:
+                out = entry.jitted(found[0])
+            else:
+                out = entry.jitted(*found)
         except BaseException as error:
             if not flags.plain:
                 self.settle(entry, found, None, error)
             raise
         if not flags.plain:
             self.settle(entry, found, out, None)
-        return out.tree()
+        return tree(out)
+
+    def given(self, args: tuple[Any, ...], kwargs: Any) -> tuple[Form, tuple[Any, ...]]:
+        """The form of a call, and its arguments in the order that this has."""
+        form: Form | None
+        if not kwargs:
+            form = self.forms.get(len(args))
+            if form is None:
+                bound: Form = self.bind(self.forms, args, kwargs)
+                return bound, args
+            return form, args
+        keywords: dict[Any, Any] = kwargs
+        form = self.forms.get((len(args), tuple(keywords)))
+        if form is None:
+            made: Form = self.bind(self.forms, args, kwargs)
+            form = made
+        values: list[Any] = []
+        for name in form.moved:
+            values.append(keywords[name])
+        for name in form.names:
+            values.append(keywords[name])
+        return form, args + tuple(values)
 
     def find(
         self, own: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any
     ) -> tuple[Entry, list[Any]]:
         """The entry for a call, and the arrays to call it with."""
-        form: Form | None
-        given = args
-        if kwargs:
-            keywords: dict[Any, Any] = kwargs
-            form = self.forms.get((len(args), tuple(keywords)))
-            if form is None:
-                made: Form = self.bind(self.forms, args, kwargs)
-                form = made
-            values: list[Any] = []
-            for name in form.moved:
-                values.append(keywords[name])
-            for name in form.names:
-                values.append(keywords[name])
-            given = args + tuple(values)
-        else:
-            form = self.forms.get(len(args))
-            if form is None:
-                bound: Form = self.bind(self.forms, args, kwargs)
-                form = bound
+        form, given = self.given(args, kwargs)
         recent = form.recent
         first = True
         for entry in recent:
@@ -146,3 +170,10 @@ class Calls:
             if other is not entry and len(recent) < RECENT:
                 recent.append(other)
         form.recent = tuple(recent)
+
+
+def call(state: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Call a function as `filter_jit` made it, of which this is the state."""
+    own: dict[str, Any] = state
+    calls: Calls = own["_calls"]
+    return calls.call(own["_dynamic_fun"], args, kwargs)

@@ -428,27 +428,8 @@ class Learner:
                 self.mark(item, depth + 1)
 
 
-class Result:
-    """What a traced function returns to JAX: a node, whose treedef carries the structure.
-
-    JAX makes nodes of it again, not the user's tree: that it would take apart once more, find
-    leaves in it that are no arrays, and not call the function the fast way from then on.
-    """
-
-    def __init__(self, pattern: Pattern, arrays: tuple[Any, ...]) -> None:
-        self.pattern: Final = pattern
-        self.arrays: Final = arrays
-
-    def tree(self) -> object:
-        """The user's tree."""
-        if self.pattern.code == ARRAY:
-            return self.arrays[0]
-        return self.pattern.make(Source(self.arrays))
-
-
-def flatten_result(result: Result) -> tuple[tuple[Any, ...], Pattern]:
-    return result.arrays, result.pattern
-
-
-def unflatten_result(pattern: Pattern, arrays: tuple[Any, ...]) -> Result:
-    return Result(pattern, arrays)
+def tree_of(pattern: Pattern, arrays: tuple[Any, ...]) -> object:
+    """A tree of this structure, with these arrays."""
+    if pattern.code == ARRAY:
+        return arrays[0]
+    return pattern.make(Source(arrays))

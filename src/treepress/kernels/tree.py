@@ -1,16 +1,14 @@
 """The kernels of whole trees, in one place."""
 
 from .build import build
-from .call import Calls, Entry as CallEntry, Flags, Form
+from .call import Calls, Entry as CallEntry, Flags, Form, call, tree
 from .mapping import PartitionFlatten, PartitionUnflatten, gather, split
 from .pattern import (
     Learner,
     Pattern,
-    Result,
     Source,
     alike,
-    flatten_result,
-    unflatten_result,
+    tree_of,
 )
 from .shape import (
     CUSTOM,
@@ -49,17 +47,17 @@ __all__ = [
     "Learner",
     "Order",
     "Pattern",
-    "Result",
     "Source",
     "alike",
-    "flatten_result",
-    "unflatten_result",
     "PartitionFlatten",
     "PartitionUnflatten",
     "Walk",
     "build",
+    "call",
     "gather",
     "is_builtin",
     "paths",
     "split",
+    "tree",
+    "tree_of",
 ]
