@@ -312,11 +312,13 @@ def cache_of(function: Any, options: Options) -> Cache:
         return cache
 
 
-def clear_caches() -> None:
+def forget() -> None:
+    """Have functions that are jitted from now on share nothing with older ones."""
     with _lock:
-        every = [cache for caches in _caches.values() for cache in caches.values()]
-        every += [cache for pairs in _others.values() for _, cache in pairs]
         _caches.clear()
         _others.clear()
-    for cache in every:
-        cache.clear()
+
+
+# What `equinox.clear_caches()` does to Equinox's own.
+if isinstance(_runtime.cache_clears, list):
+    _runtime.cache_clears.append(forget)

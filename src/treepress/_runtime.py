@@ -25,6 +25,11 @@ except (ImportError, AttributeError) as error:
     reason = str(error)
     EquinoxRuntimeError = JaxRuntimeError = RuntimeError
 
+try:
+    from equinox._caches import cache_clears
+except ImportError:
+    cache_clears = []
+
 
 def names_of(function: Any) -> tuple[str, str]:
     return get_fn_names(function)
