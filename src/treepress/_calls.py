@@ -90,7 +90,7 @@ class Cache:
             try:
                 patterns.append(lesson.learn(obj, 0))
             except (TypeError, RecursionError) as error:
-                explain(error, self, form, number, obj)
+                explain(error, argument(self, form, number), obj)
                 raise
             if number == 0 and form.positional:
                 first = len(lesson.arrays)
@@ -98,7 +98,7 @@ class Cache:
         with self.lock:
             bucket = tuple(self.buckets.get(token, ()))
         for entry in bucket:
-            if entry.match(given, []):
+            if self.matches(entry, given):
                 with self.lock:
                     # The last to go.
                     if token in self.buckets:
@@ -111,6 +111,17 @@ class Cache:
             self.buckets.setdefault(token, []).append(entry)
             self.count += 1
         return entry, lesson.arrays
+
+    def matches(self, entry: Any, given: tuple[Any, ...]) -> bool:
+        try:
+            return bool(entry.match(given, []))
+        except Exception as error:
+            raise ValueError(
+                f"a static value in the arguments of {self.options.names[1]} cannot be "
+                f"compared with that of a call before ({type(error).__name__}: {error}). Is "
+                f"an array held in a static field? Make that field one that is not static, "
+                f"or give what it holds an __eq__ that returns a bool"
+            ) from error
 
     def make(
         self, form: Any, patterns: tuple[Any, ...], first: int, count: int
@@ -237,14 +248,14 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         raise
 
 
-def explain(error: Exception, cache: Cache, form: Any, number: int, obj: Any) -> None:
-    """Raise what says more of an argument that cannot be taken apart, if there is such."""
+def explain(error: Exception, what: str, obj: Any) -> None:
+    """Raise what says more of something that cannot be taken apart, if there is such."""
     if isinstance(error, RecursionError):
         if error.args and "maximum recursion depth" not in str(error):
             return
         raise RecursionError(
-            f"{argument(cache, form, number)} is nested too deep (more than {MOST_LEVELS} "
-            f"levels, or than Python's own limit allows). Is a list or dict a part of itself?"
+            f"{what} is nested too deep (more than {MOST_LEVELS} levels, or than Python's own "
+            f"limit allows). Is a list or dict a part of itself?"
         ) from None
     for path, leaf in jtu.tree_flatten_with_path(obj)[0]:
         if is_array(leaf):
@@ -252,7 +263,7 @@ def explain(error: Exception, cache: Cache, form: Any, number: int, obj: Any) ->
         try:
             hash(leaf)
         except TypeError as cause:
-            where = argument(cache, form, number) + (f", at {jtu.keystr(path)}," if path else "")
+            where = what + (f", at {jtu.keystr(path)}," if path else "")
             raise ValueError(
                 f"{where} is a {type(leaf).__name__}, and that has no hash ({cause}). What is "
                 f"no array is static, and has to be hashed and compared to tell whether the "
@@ -296,7 +307,11 @@ def cache_of(function: Any, options: Options) -> Cache:
                 caches[token] = Cache(lambda _: weak(), 0, signature, options)
             return caches[token]
     lesson = learner(True)
-    pattern = lesson.learn(function, 0)
+    try:
+        pattern = lesson.learn(function, 0)
+    except (TypeError, RecursionError) as error:
+        explain(error, f"the function {options.names[1]}, as a tree,", function)
+        raise
     token = (options.token(), *lesson.token)
     count = len(lesson.arrays)
     with _lock:

@@ -140,9 +140,7 @@ class Calls:
         for entry in recent:
             found: list[Any] = []
             if self.fixed:
-                for array in own:
-                    if array is not None:
-                        found.append(array)
+                self.add(own, found)
             matched = False
             try:
                 matched = entry.match(given, found)
@@ -157,12 +155,22 @@ class Calls:
         pair: tuple[Entry, list[Any]] = self.look_up(form, given)
         found = []
         if self.fixed:
-            for array in own:
-                if array is not None:
-                    found.append(array)
+            self.add(own, found)
         found.extend(pair[1])
         self.remember(form, pair[0])
         return pair[0], found
+
+    def add(self, own: tuple[Any, ...], found: list[Any]) -> None:
+        """The arrays of the function itself come first."""
+        for array in own:
+            if array is not None:
+                found.append(array)
+        if len(found) != self.fixed:
+            raise TypeError(
+                f"this jitted function has {len(found)} of its {self.fixed} arrays. Where they "
+                f"were taken out, by equinox.partition or the like, put them back in, by "
+                f"equinox.combine, before you call it"
+            )
 
     def remember(self, form: Form, entry: Entry) -> None:
         recent: list[Entry] = [entry]
