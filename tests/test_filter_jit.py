@@ -209,7 +209,12 @@ def test_another_transformation(linear: Linear) -> None:
             treepress.filter_jit(make(loss))(linear, X),
             eqx.filter_jit(make(loss))(linear, X),
         )
-    for make in (eqx.filter_vmap, eqx.filter_checkpoint, eqx.filter_jit, treepress.filter_jit):
+    for make in (
+        eqx.filter_vmap,
+        eqx.filter_checkpoint,
+        eqx.filter_jit,
+        treepress.filter_jit,
+    ):
         assert same(treepress.filter_jit(make(lambda x: 2 * x))(X), 2 * X)
 
 
@@ -229,7 +234,9 @@ def test_what_has_no_name() -> None:
 
 
 @treepress.filter_jit
-def every(a: Any, /, b: Any, c: Any = 3, *args: Any, d: Any, e: Any = 5, **kwargs: Any) -> Any:
+def every(
+    a: Any, /, b: Any, c: Any = 3, *args: Any, d: Any, e: Any = 5, **kwargs: Any
+) -> Any:
     return a, b, c, args, d, e, kwargs
 
 
@@ -439,7 +446,9 @@ def test_arguments_without_a_hash() -> None:
     message = "the argument 'x' of .*function is a set, and that has no hash"
     with pytest.raises(ValueError, match=message):
         function({1})
-    with pytest.raises(ValueError, match=r"the argument number 2 of .* at \['a'\]\[1\], is"):
+    with pytest.raises(
+        ValueError, match=r"the argument number 2 of .* at \['a'\]\[1\], is"
+    ):
         function(X, X, {"a": [X, bytearray()]})
     with pytest.raises(ValueError, match=r"the argument 'y' of .* at \[0\], is a set"):
         function(X, y=({1},))
@@ -526,6 +535,7 @@ def test_a_module_without_all_its_fields() -> None:
     class Late(eqx.Module):
         first: Any
         second: Any = eqx.field(static=True)
+
     jitted = treepress.filter_jit(lambda m: m)
     for values in ({"first": X}, {"second": 2}, {}, {"first": X, "second": 3}):
         for _ in range(2):
@@ -615,7 +625,13 @@ def test_arguments_of_jit() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["static_argnums", "static_argnames", "donate_argnums", "in_shardings", "out_shardings"],
+    [
+        "static_argnums",
+        "static_argnames",
+        "donate_argnums",
+        "in_shardings",
+        "out_shardings",
+    ],
 )
 def test_refused_arguments_of_jit(name: str) -> None:
     for jit in (eqx.filter_jit, treepress.filter_jit):
@@ -647,7 +663,9 @@ def test_lower_and_compile(linear: Linear) -> None:
     assert same(compiled(linear, x=X), {"out": linear(X) * 2, "k": 2})
     jitted(linear, X)
     assert traces.count == 1
-    with pytest.raises(TypeError, match="was compiled for 2 positional arguments, of whose 3"):
+    with pytest.raises(
+        TypeError, match="was compiled for 2 positional arguments, of whose 3"
+    ):
         compiled(linear, 1)
     with pytest.raises(TypeError, match="by keyword"):
         compiled(linear, X, k=X)
@@ -729,7 +747,9 @@ def test_around_others() -> None:
     assert same(jit(jax.vmap(square))(X), X * X)
     assert same(jit(jax.grad(lambda x: square(x).sum()))(X), 2 * X)
     assert same(jit(jax.checkpoint(square))(X), X * X)
-    assert same(jit(lambda x: jax.lax.scan(lambda c, y: (c + y, c), x[0], x))(X)[0], X.sum())
+    assert same(
+        jit(lambda x: jax.lax.scan(lambda c, y: (c + y, c), x[0], x))(X)[0], X.sum()
+    )
     assert same(jit(eqx.filter_vmap(square))(X), X * X)
     assert same(jit(jit(square))(X), X * X)
     assert jit(lambda x: jax.eval_shape(square, x).shape)(X) == (3,)
@@ -814,8 +834,12 @@ def test_errors_from_the_device(caplog: Any) -> None:
         lambda f: lambda x: eqx.filter_jit(f)(x),
         lambda f: lambda x: jax.lax.scan(lambda c, y: (f(c), y), x, x)[0],
         lambda f: lambda x: jax.lax.cond(x[0] < 1e9, f, lambda x: x, x),
-        lambda f: lambda x: jax.lax.while_loop(lambda c: c[1] < 2, lambda c: (f(c[0]), c[1] + 1), (x, 0)),
-        lambda f: jax.checkpoint(f),
+        lambda f: (
+            lambda x: jax.lax.while_loop(
+                lambda c: c[1] < 2, lambda c: (f(c[0]), c[1] + 1), (x, 0)
+            )
+        ),
+        jax.checkpoint,
         lambda f: lambda x: jax.grad(lambda x: (f(x) ** 2).sum())(x),
     ],
 )
@@ -875,7 +899,9 @@ def test_an_equinox_that_is_not_known() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_runtime, "reason", "nothing is as it was")
         patch.setattr(jit, "_stepped", False)
-        with pytest.warns(RuntimeWarning, match="treepress.filter_jit is equinox.filter_jit"):
+        with pytest.warns(
+            RuntimeWarning, match="treepress.filter_jit is equinox.filter_jit"
+        ):
             stepped = treepress.filter_jit(lambda x: x)
         assert type(stepped) is type(eqx.filter_jit(lambda x: x))
         treepress.filter_jit(lambda x: x)

@@ -123,9 +123,7 @@ class Cache:
                 f"or give what it holds an __eq__ that returns a bool"
             ) from error
 
-    def make(
-        self, form: Any, patterns: tuple[Any, ...], first: int, count: int
-    ) -> Any:
+    def make(self, form: Any, patterns: tuple[Any, ...], first: int, count: int) -> Any:
         flags = kernels.Flags()
         flags.token = _runtime.new_token()
         flat = flattened(self.function, self.fixed, patterns, form, flags)
@@ -176,7 +174,7 @@ def flattened(
     def flat(*arrays: Any) -> Any:
         __tracebackhide__ = True
         # Here Equinox, if an error comes up, ends the stack that it shows.
-        __equinox_jit_id__ = flags.token
+        __equinox_jit_id__ = flags.token  # noqa: F841
         fun = function(arrays[:fixed])
         source = kernels.Source(arrays[fixed:])
         given = [pattern.make(source) for pattern in patterns]
@@ -217,20 +215,21 @@ def careful(entry: Any, arrays: list[Any], quiet: bool) -> Any:
         return out
 
 
-def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None) -> None:
+def settle(
+    entry: Any, arrays: list[Any], out: dict[Any, Any] | None, error: BaseException | None
+) -> None:
     """What is to be done after a call, if it has traced or may raise errors later."""
     __tracebackhide__ = True
     flags = entry.flags
-    if error is not None:
-        readable = _runtime.readable(error, flags.token)
-        if readable is not None:
-            raise readable from None
-        return
-    if flags.fresh and jax.config.jax_disable_jit:
-        # Nothing was traced, the function itself has run.
-        flags.fresh = False
+    if out is None:
+        assert error is not None
+        _runtime.raise_readable(error, flags.token)
         return
     if flags.fresh:
+        if getattr(jax.config, "jax_disable_jit", False):
+            # Nothing was traced, the function itself has run.
+            flags.fresh = False
+            return
         # Others that come here in the meantime do the same.
         if _runtime.waits(entry.jitted, arrays):
             flags.waits = True
@@ -239,12 +238,10 @@ def settle(entry: Any, arrays: list[Any], out: Any, error: BaseException | None)
         flags.plain = True
         return
     try:
-        (arrays,) = out.values()
-        _runtime.wait(arrays)
-    except Exception as error:
-        readable = _runtime.readable(error, flags.token)
-        if readable is not None:
-            raise readable from None
+        for results in out.values():
+            _runtime.wait(results)
+    except Exception as later:
+        _runtime.raise_readable(later, flags.token)
         raise
 
 

@@ -100,9 +100,7 @@ def _identical(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     return len(ones) == len(others) and all(map(lambda a, b: a is b, ones, others))
 
 
-_one_level: Final = getattr(
-    jtu.default_registry, "flatten_one_level", lambda obj: None
-)
+_one_level: Final = getattr(jtu.default_registry, "flatten_one_level", lambda obj: None)
 
 
 def _with_treedef(obj: Any) -> tuple[Any, Any]:
@@ -126,4 +124,3 @@ class Rules:
 def learner(hashed: bool) -> Any:
     """What learns patterns: of arguments, which have to be hashable, or of results."""
     return kernels.Learner(Rules, MOST_LEVELS, hashed)
-

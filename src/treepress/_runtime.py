@@ -13,7 +13,9 @@ import jax
 
 try:
     from equinox import _jit as _equinox_jit
-    from equinox._compile_utils import get_fn_names
+    from equinox._compile_utils import get_fn_names as _get_fn_names
+
+    get_fn_names: Any = _get_fn_names
 
     EquinoxRuntimeError: Any = _equinox_jit.EquinoxRuntimeError
     JaxRuntimeError: Any = _equinox_jit.JaxRuntimeError
@@ -26,13 +28,16 @@ except (ImportError, AttributeError) as error:
     EquinoxRuntimeError = JaxRuntimeError = RuntimeError
 
 try:
-    from equinox._caches import cache_clears
-except ImportError:
-    cache_clears = []
+    from equinox import _caches
+
+    cache_clears: Any = _caches.cache_clears
+except (ImportError, AttributeError):
+    cache_clears = None
 
 
 def names_of(function: Any) -> tuple[str, str]:
-    return get_fn_names(function)
+    names: tuple[str, str] = get_fn_names(function)
+    return names
 
 
 def new_token() -> bytes:
@@ -53,13 +58,14 @@ class Silence:
         _logger.removeFilter(self.filter)
 
 
-def readable(error: BaseException, token: bytes) -> BaseException | None:
-    """What to raise in the place of an error that `error_if` made on the device."""
+def raise_readable(error: BaseException, token: bytes) -> None:
+    """Raise, if an error is what `error_if` made on the device, what can be read."""
+    __tracebackhide__ = True
     if not isinstance(error, (JaxRuntimeError, ValueError)):
-        return None
+        return
     info = _equinox_jit.last_error_info
     if info is None or "_EquinoxRuntimeError: " not in str(error):
-        return None
+        return
     message, stack = info
     # From the innermost frame outwards, with the marks of jitted calls between.
     frames: list[str] = []
@@ -69,7 +75,7 @@ def readable(error: BaseException, token: bytes) -> BaseException | None:
         elif item == token:
             break
     text = _message.format(msg=message, stack="".join(reversed(frames)))
-    return EquinoxRuntimeError(text)  # type: ignore[no-any-return]
+    raise EquinoxRuntimeError(text) from None
 
 
 def wait(arrays: tuple[Any, ...]) -> None:

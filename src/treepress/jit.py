@@ -2,7 +2,6 @@
 
 import enum
 import functools as ft
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, Final, Literal, ParamSpec, TypeVar, overload
@@ -107,7 +106,9 @@ class Jitted(module.Module):
 
     def _cache_size(self) -> int:
         """How many calls are cached of this function, as `jax.jit(...)._cache_size()`."""
-        return sum([entry.jitted._cache_size() for entry in _state(self)["_cache"].entries()])
+        return sum(
+            [entry.jitted._cache_size() for entry in _state(self)["_cache"].entries()]
+        )
 
     def clear_cache(self) -> None:
         """Forget all that is cached of this function."""
@@ -118,7 +119,7 @@ class Jitted(module.Module):
         return _again, (self.__wrapped__, _state(self)["donate"], options.jit)
 
 
-class Bound(eqx.Partial):
+class Bound(eqx.Partial):  # type: ignore[type-arg]
     """What a jitted function is as a method: a Partial with the instance in it."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -135,9 +136,9 @@ _NOTHING: Final[Any] = object()
 
 
 @overload
-def filter_jit(*, donate: Donate = "none", **jitkwargs: Any) -> Callable[
-    [Callable[P, T]], Callable[P, T]
-]: ...
+def filter_jit(
+    *, donate: Donate = "none", **jitkwargs: Any
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
 
 @overload

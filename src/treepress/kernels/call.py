@@ -97,10 +97,7 @@ class Calls:
             return tree(out)
         try:
             # A call that lists its arguments makes no tuple and no dict of them.
-            if len(found) == 1:
-                out = entry.jitted(found[0])
-            else:
-                out = entry.jitted(*found)
+            out = entry.jitted(found[0]) if len(found) == 1 else entry.jitted(*found)
         except BaseException as error:
             if not flags.plain:
                 self.settle(entry, found, None, error)
@@ -142,10 +139,10 @@ class Calls:
             if self.fixed:
                 self.add(own, found)
             matched = False
-            try:
+            # An error of values that cannot be compared is none of values that nobody has to.
+            try:  # noqa: SIM105
                 matched = entry.match(given, found)
             except Exception:
-                # Of values that cannot be compared, and that nobody may have to compare.
                 pass
             if matched:
                 if not first:

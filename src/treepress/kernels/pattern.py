@@ -10,7 +10,7 @@ are 0.0 and -0.0, inside of tuples too.
 
 from typing import Any, Final
 
-from .shape import CUSTOM, DICT, LEAF, LIST, NAMED, NODE, NONE, TUPLE, Kind
+from .shape import DICT, LEAF, LIST, NAMED, NODE, NONE, TUPLE, Kind
 
 # What a pattern is, where it is no node.
 ARRAY: Final = 1
@@ -43,7 +43,7 @@ def alike(a: object, b: object, depth: int) -> bool:
         others = tuple(second)
         if len(ones) != len(others):
             return False
-        for one, other in zip(ones, others):
+        for one, other in zip(ones, others):  # noqa: SIM110
             if not alike(one, other, depth + 1):
                 return False
         return True
@@ -54,9 +54,7 @@ def alike(a: object, b: object, depth: int) -> bool:
     if cls is set or cls is frozenset:
         members: Any = a
         theirs: Any = b
-        return alike_dicts(
-            {member: None for member in members}, {member: None for member in theirs}, depth
-        )
+        return alike_dicts(dict.fromkeys(members), dict.fromkeys(theirs), depth)
     return bool(a == b)
 
 

@@ -1,7 +1,8 @@
 """The kernels of whole trees, in one place."""
 
 from .build import build
-from .call import Calls, Entry as CallEntry, Flags, Form, call, tree
+from .call import Calls, Flags, Form, call, tree
+from .call import Entry as CallEntry
 from .mapping import PartitionFlatten, PartitionUnflatten, gather, split
 from .pattern import (
     Learner,
@@ -46,12 +47,12 @@ __all__ = [
     "Kind",
     "Learner",
     "Order",
-    "Pattern",
-    "Source",
-    "alike",
     "PartitionFlatten",
     "PartitionUnflatten",
+    "Pattern",
+    "Source",
     "Walk",
+    "alike",
     "build",
     "call",
     "gather",
