@@ -1,9 +1,8 @@
 """The functions of flat arrays that a function is jitted as, one for each structure."""
 
-import contextlib
+import functools as ft
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -64,8 +63,9 @@ class Cache:
         """The kernel for calls that say nothing of donated buffers, or that do."""
         with self.lock:
             if quiet not in self.calls:
+                hush = _runtime.quietly if quiet else None
                 self.calls[quiet] = kernels.Calls(
-                    self.fixed, quiet, self.bind, self.look_up, careful, settle
+                    self.fixed, hush, self.bind, self.look_up, careful, settle
                 )
             return self.calls[quiet]
 
@@ -197,17 +197,10 @@ def flattened(
 def careful(entry: Any, arrays: list[Any], quiet: bool) -> Any:
     """Call an entry of which not all is known, or that may raise errors from the device."""
     __tracebackhide__ = True
-    flags = entry.flags
-    with contextlib.ExitStack() as stack:
-        if quiet:
-            stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings(
-                "ignore", message="Some donated buffers were not usable*"
-            )
-        if not flags.plain:
-            stack.enter_context(_runtime.Silence())
+    jitted = ft.partial(_runtime.quietly, entry.jitted) if quiet else entry.jitted
+    with _runtime.Silence():
         try:
-            out = entry.jitted(*arrays)
+            out: dict[Any, Any] = jitted(*arrays)
         except Exception as error:
             settle(entry, arrays, None, error)
             raise

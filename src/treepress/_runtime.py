@@ -5,6 +5,7 @@ None of it is public API of Equinox. Where it is not as it was known, `reason` s
 
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any, Final
@@ -56,6 +57,47 @@ class Silence:
 
     def __exit__(self, *_: object) -> None:
         _logger.removeFilter(self.filter)
+
+
+class _Quiet(threading.local):
+    """Whether warnings of donated buffers are not to be seen, and what a filter asks."""
+
+    now = False
+
+    def match(self, text: str) -> bool:
+        return self.now and text.startswith("Some donated buffers were not usable")
+
+
+_quiet: Final = _Quiet()
+_filter: Final[Any] = ("ignore", _quiet, Warning, None, 0)
+_mutated: Final[Any] = getattr(warnings, "_filters_mutated", None)
+
+
+def quietly(function: Any, *arrays: Any) -> Any:
+    """Call a function without warnings of donated buffers.
+
+    `warnings.catch_warnings` is as slow as many a call of a jitted function, and not for use
+    in threads. So there is one filter, which asks for the thread and stays where it is.
+    """
+    __tracebackhide__ = True
+    filters: Any = warnings.filters
+    if not filters or filters[0] is not _filter:
+        # Later Python may have filters for each context.
+        if _mutated is None or not isinstance(filters, list):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Some donated buffers were not")
+                return function(*arrays)
+        if _filter in filters:
+            filters.remove(_filter)
+        filters.insert(0, _filter)
+        # Python remembers what it did with warnings before.
+        _mutated()
+    before = _quiet.now
+    _quiet.now = True
+    try:
+        return function(*arrays)
+    finally:
+        _quiet.now = before
 
 
 def raise_readable(error: BaseException, token: bytes) -> None:

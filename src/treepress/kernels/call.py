@@ -76,12 +76,12 @@ class Calls:
     """All calls of one function."""
 
     def __init__(
-        self, fixed: int, quiet: bool, bind: Any, look_up: Any, careful: Any, settle: Any
+        self, fixed: int, quietly: Any, bind: Any, look_up: Any, careful: Any, settle: Any
     ) -> None:
         # How many arrays the function itself has.
         self.fixed: Final = fixed
-        # Whether warnings of donated buffers are not to be seen.
-        self.quiet: Final = quiet
+        # If warnings of donated buffers are not to be seen, what calls without them.
+        self.quietly: Final = quietly
         self.bind: Final = bind
         self.look_up: Final = look_up
         self.careful: Final = careful
@@ -92,12 +92,17 @@ class Calls:
     def call(self, own: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any) -> Any:
         entry, found = self.find(own, args, kwargs)
         flags = entry.flags
-        if self.quiet or not flags.plain:
-            out: dict[Any, Any] = self.careful(entry, found, self.quiet)
+        if not flags.plain:
+            out: dict[Any, Any] = self.careful(entry, found, self.quietly is not None)
             return tree(out)
         try:
+            if self.quietly is not None:
+                out = self.quietly(entry.jitted, *found)
             # A call that lists its arguments makes no tuple and no dict of them.
-            out = entry.jitted(found[0]) if len(found) == 1 else entry.jitted(*found)
+            elif len(found) == 1:
+                out = entry.jitted(found[0])
+            else:
+                out = entry.jitted(*found)
         except BaseException as error:
             if not flags.plain:
                 self.settle(entry, found, None, error)

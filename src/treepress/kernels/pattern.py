@@ -430,4 +430,6 @@ def tree_of(pattern: Pattern, arrays: tuple[Any, ...]) -> object:
     """A tree of this structure, with these arrays."""
     if pattern.code == ARRAY:
         return arrays[0]
+    if isinstance(pattern, Node) and pattern.flat:
+        return pattern.unflatten(pattern.given, arrays)
     return pattern.make(Source(arrays))
