@@ -1,0 +1,253 @@
+"""What is measured of `filter_jit`, against Equinox's and `jax.jit`.
+
+    python benchmarks/jit.py [--quick]
+
+measures that alone; `run.py` does it among the rest.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from cases import EQUINOX, FLAT, MODULE, OURS, imported
+from measure import Calls, Effort, Figures
+from partition import accelerated, mlp
+from timing import call
+
+import treepress
+
+ARRAY: Final = "one array"
+QUANTITY: Final = "a Quantity in and out"
+MODEL: Final = "model(x), MLP of 10 arrays"
+IN_OUT: Final = "MLP in and out"
+MANY: Final = "21 MLPs in and out"
+STEP: Final = "training step with adam, batch 32"
+DONATED: Final = "the same, donated"
+# On classes that are not accelerated.
+PLAIN: Final = ", plain classes"
+
+# What the first call is measured of.
+FIRST: Final = (IN_OUT, MANY, STEP)
+ARRAYS: Final = (1, 3, 10, 30, 100, 300, 1000)
+_ROUNDS: Final = 15
+
+Function = Callable[..., Any]
+
+
+class _Quantity(eqx.Module):
+    value: jax.Array
+    unit: str = eqx.field(static=True)
+
+    def __mul__(self, other: Any) -> "_Quantity":
+        return _Quantity(self.value * other, self.unit)
+
+
+class _FlatQuantity(treepress.FlatMixin, _Quantity):
+    def __mul__(self, other: Any) -> "_FlatQuantity":
+        return _FlatQuantity(self.value * other, self.unit)
+
+
+def _double(x: Any) -> Any:
+    return x * 2
+
+
+def _apply(model: Any, x: Any) -> Any:
+    # Not what the model computes, which takes longer than all that is to be measured.
+    return model.layers[0].weight[0, 0] * x
+
+
+def _same(tree: Any) -> Any:
+    return tree
+
+
+def _flat(function: Function, arguments: tuple[Any, ...]) -> tuple[Function, list[Any]]:
+    """The same as a function of the arrays, and the arrays."""
+    leaves, treedef = jax.tree.flatten(arguments)
+    places = [i for i, leaf in enumerate(leaves) if eqx.is_array(leaf)]
+
+    def of_arrays(*arrays: Any) -> Any:
+        whole = list(leaves)
+        for i, array in zip(places, arrays, strict=True):
+            whole[i] = array
+        out = function(*jax.tree.unflatten(treedef, whole))
+        return [leaf for leaf in jax.tree.leaves(out) if eqx.is_array(leaf)]
+
+    return of_arrays, [leaves[i] for i in places]
+
+
+def _of_modules(
+    function: Function, arguments: tuple[Any, ...]
+) -> tuple[Function, tuple[Any, ...]]:
+    """The same as `jax.jit` can have it: what is no array is taken out, the nodes stay."""
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
+
+    def of_modules(*arrays: Any) -> Any:
+        return eqx.filter(function(*eqx.combine(arrays, rest)), eqx.is_array)
+
+    return of_modules, arrays
+
+
+def _row(function: Function, *arguments: Any) -> dict[str, Any]:
+    flat, arrays = _flat(function, arguments)
+    of_modules, modules = _of_modules(function, arguments)
+    row = {
+        EQUINOX: call(eqx.filter_jit(function), *arguments),
+        OURS: call(treepress.filter_jit(function), *arguments),
+        FLAT: call(jax.jit(flat), *arrays),
+        MODULE: call(jax.jit(of_modules), *modules),
+    }
+    for c in row.values():
+        jax.block_until_ready(c.function(*c.arguments))
+    return row
+
+
+def calls() -> Calls:
+    """The calls, after the first."""
+    x = jnp.ones(3)
+    model = accelerated(mlp(0))
+    found = {
+        ARRAY: _row(_double, x),
+        QUANTITY: _row(_double, _FlatQuantity(x, "m")),
+        MODEL: _row(_apply, model, x),
+        IN_OUT: _row(_same, model),
+        MANY: _row(_same, [accelerated(mlp(seed)) for seed in range(21)]),
+        QUANTITY + PLAIN: _row(_double, _Quantity(x, "m")),
+        MODEL + PLAIN: _row(_apply, mlp(0), x),
+        IN_OUT + PLAIN: _row(_same, mlp(0)),
+    }
+    training = _training()
+    if training is not None:
+        found[STEP] = _row(*training)
+        found[DONATED] = _donated(*training)
+    return found
+
+
+def _training() -> tuple[Any, ...] | None:
+    optax = imported("optax")
+    if optax is None:
+        return None
+    optimiser = optax.adam(1e-3)
+
+    def loss(model: Any, x: Any, y: Any) -> Any:
+        return jnp.mean((jax.vmap(model)(x) - y) ** 2)
+
+    def step(model: Any, state: Any, x: Any, y: Any) -> Any:
+        value, gradients = eqx.filter_value_and_grad(loss)(model, x, y)
+        updates, state = optimiser.update(gradients, state)
+        return eqx.apply_updates(model, updates), state, value
+
+    model = accelerated(mlp(0))
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    return step, model, state, jnp.ones((32, 2)), jnp.ones((32, 2))
+
+
+def _donated(step: Function, model: Any, state: Any, x: Any, y: Any) -> dict[str, Any]:
+    """Each step gets what the one before returned."""
+
+    def of_pair(data: Any, pair: Any) -> Any:
+        model, state, value = step(*pair, *data)
+        return (model, state), value
+
+    def loop(jitted: Function) -> Function:
+        pair = jax.tree.map(
+            lambda a: jnp.array(a) if eqx.is_array(a) else a, (model, state)
+        )
+
+        def once(data: Any) -> Any:
+            nonlocal pair
+            pair, value = jitted(data, pair)
+            return value
+
+        return once
+
+    flat, arrays = _flat(of_pair, ((x, y), (model, state)))
+    jitted = jax.jit(flat, donate_argnums=tuple(range(2, len(arrays))))
+    held = [jnp.array(a) for a in arrays[2:]]
+
+    def flat_once(x: Any, y: Any) -> Any:
+        nonlocal held
+        *held, value = jitted(x, y, *held)
+        return value
+
+    ours: Any = treepress.filter_jit(of_pair, donate="all-except-first")
+    theirs: Any = eqx.filter_jit(of_pair, donate="all-except-first")
+    return {
+        EQUINOX: call(loop(theirs), (x, y)),
+        OURS: call(loop(ours), (x, y)),
+        FLAT: call(flat_once, x, y),
+    }
+
+
+def first_calls(effort: Effort) -> Figures:
+    """The first call of a function that nobody knows: traced, compiled, run."""
+    functions: dict[str, tuple[Any, ...]] = {
+        IN_OUT: (_same, accelerated(mlp(0))),
+        MANY: (_same, [accelerated(mlp(seed)) for seed in range(21)]),
+    }
+    training = _training()
+    if training is not None:
+        functions[STEP] = training
+    jits = {EQUINOX: eqx.filter_jit, OURS: treepress.filter_jit}
+    figures: Figures = {}
+    for case, (function, *arguments) in functions.items():
+        figures[case] = dict.fromkeys(jits, float("inf"))
+        for _ in range(max(3, round(effort.scale * _ROUNDS))):
+            for peer, jit in jits.items():
+                fresh = _fresh(function)
+                start = perf_counter()
+                jax.block_until_ready(jax.tree.leaves(jit(fresh)(*arguments))[0])
+                taken = perf_counter() - start
+                figures[case][peer] = min(figures[case][peer], taken)
+    return figures
+
+
+def _fresh(function: Function) -> Function:
+    return lambda *arguments: function(*arguments)
+
+
+def by_arrays(effort: Effort) -> Figures:
+    """Modules of two arrays, in and out, by the number of arrays in all."""
+    figures: Figures = {}
+    for count in ARRAYS:
+        pairs = [
+            eqx.nn.Linear(1, 1, use_bias=count > 1, key=jax.random.key(i))
+            for i in range(max(1, count // 2))
+        ]
+        row = _row(_same, accelerated(pairs))
+        figures |= effort.measure({str(count): row}, 0.3)
+    return figures
+
+
+def slope(figures: Figures, peer: str) -> float:
+    """Seconds for each further array."""
+    first, *_, last = figures
+    return (figures[last][peer] - figures[first][peer]) / (int(last) - int(first))
+
+
+def main() -> None:
+    import report
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    effort = Effort(0.1 if parser.parse_args().quick else 1.0)
+    print(f"backend: {treepress.backend}, jax {jax.__version__}, Python {sys.version[:6]}")
+    results: dict[str, Figures] = {}
+    for table in report.TABLES:
+        if table.name == "filter_jit":
+            results[table.name] = table.measure(effort)
+            print(report.times_text(table.title, table.unit, results[table.name]))
+    results["first"] = first_calls(effort)
+    print(f"\n{report.times_text('The first call', 'ms', results['first'])}")
+    results["arrays"] = by_arrays(effort)
+    print(f"\n{report.arrays_text(results['arrays'])}")
+    bars = [bar for bar in report.BARS if bar.table in results]
+    print(f"\n{report.bars_text(bars, results)}")
+
+
+if __name__ == "__main__":
+    main()
