@@ -92,42 +92,44 @@ def _of_modules(
     return of_modules, arrays
 
 
-def _row(function: Function, *arguments: Any) -> dict[str, Any]:
+def _row(function: Function, *plain: Any, ours: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """Calls by each; `ours` are the same arguments with accelerated classes."""
+    arguments = ours or plain
     flat, arrays = _flat(function, arguments)
-    of_modules, modules = _of_modules(function, arguments)
-    row = {
-        EQUINOX: call(eqx.filter_jit(function), *arguments),
+    of_modules, modules = _of_modules(function, plain)
+    return {
+        EQUINOX: call(eqx.filter_jit(function), *plain),
         OURS: call(treepress.filter_jit(function), *arguments),
         FLAT: call(jax.jit(flat), *arrays),
         MODULE: call(jax.jit(of_modules), *modules),
     }
-    for c in row.values():
-        jax.block_until_ready(c.function(*c.arguments))
-    return row
 
 
 def calls() -> Calls:
     """The calls, after the first."""
     x = jnp.ones(3)
-    model = accelerated(mlp(0))
+    plain = mlp(0)
+    model = accelerated(plain)
+    many = [mlp(seed) for seed in range(21)]
     found = {
         ARRAY: _row(_double, x),
-        QUANTITY: _row(_double, _FlatQuantity(x, "m")),
-        MODEL: _row(_apply, model, x),
-        IN_OUT: _row(_same, model),
-        MANY: _row(_same, [accelerated(mlp(seed)) for seed in range(21)]),
+        QUANTITY: _row(_double, _Quantity(x, "m"), ours=(_FlatQuantity(x, "m"),)),
+        MODEL: _row(_apply, plain, x, ours=(model, x)),
+        IN_OUT: _row(_same, plain, ours=(model,)),
+        MANY: _row(_same, many, ours=(accelerated(many),)),
         QUANTITY + PLAIN: _row(_double, _Quantity(x, "m")),
         MODEL + PLAIN: _row(_apply, mlp(0), x),
         IN_OUT + PLAIN: _row(_same, mlp(0)),
     }
-    training = _training()
+    training = _training(plain)
     if training is not None:
-        found[STEP] = _row(*training)
-        found[DONATED] = _donated(*training)
+        step, *ours = _training(model) or ()
+        found[STEP] = _row(*training, ours=tuple(ours))
+        found[DONATED] = _donated(training, (step, *ours))
     return found
 
 
-def _training() -> tuple[Any, ...] | None:
+def _training(model: Any) -> tuple[Any, ...] | None:
     optax = imported("optax")
     if optax is None:
         return None
@@ -141,22 +143,21 @@ def _training() -> tuple[Any, ...] | None:
         updates, state = optimiser.update(gradients, state)
         return eqx.apply_updates(model, updates), state, value
 
-    model = accelerated(mlp(0))
     state = optimiser.init(eqx.filter(model, eqx.is_array))
     return step, model, state, jnp.ones((32, 2)), jnp.ones((32, 2))
 
 
-def _donated(step: Function, model: Any, state: Any, x: Any, y: Any) -> dict[str, Any]:
+def _donated(plain: tuple[Any, ...], ours: tuple[Any, ...]) -> dict[str, Any]:
     """Each step gets what the one before returned."""
+    step, model, state, x, y = ours
 
     def of_pair(data: Any, pair: Any) -> Any:
         model, state, value = step(*pair, *data)
         return (model, state), value
 
-    def loop(jitted: Function) -> Function:
-        pair = jax.tree.map(
-            lambda a: jnp.array(a) if eqx.is_array(a) else a, (model, state)
-        )
+    def loop(jit: Any, trees: Any) -> Function:
+        jitted = jit(of_pair, donate="all-except-first")
+        pair = _copied(trees)
 
         def once(data: Any) -> Any:
             nonlocal pair
@@ -166,33 +167,35 @@ def _donated(step: Function, model: Any, state: Any, x: Any, y: Any) -> dict[str
         return once
 
     flat, arrays = _flat(of_pair, ((x, y), (model, state)))
-    jitted = jax.jit(flat, donate_argnums=tuple(range(2, len(arrays))))
-    held = [jnp.array(a) for a in arrays[2:]]
+    jitted: Any = jax.jit(flat, donate_argnums=tuple(range(2, len(arrays))))
+    held = _copied(arrays[2:])
 
     def flat_once(x: Any, y: Any) -> Any:
         nonlocal held
         *held, value = jitted(x, y, *held)
         return value
 
-    ours: Any = treepress.filter_jit(of_pair, donate="all-except-first")
-    theirs: Any = eqx.filter_jit(of_pair, donate="all-except-first")
     return {
-        EQUINOX: call(loop(theirs), (x, y)),
-        OURS: call(loop(ours), (x, y)),
+        EQUINOX: call(loop(eqx.filter_jit, plain[1:3]), (x, y)),
+        OURS: call(loop(treepress.filter_jit, ours[1:3]), (x, y)),
         FLAT: call(flat_once, x, y),
     }
+
+
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
 def first_calls(effort: Effort) -> Figures:
     """The first call of a function that nobody knows: traced, compiled, run."""
     functions: dict[str, tuple[Any, ...]] = {
-        IN_OUT: (_same, accelerated(mlp(0))),
-        MANY: (_same, [accelerated(mlp(seed)) for seed in range(21)]),
+        IN_OUT: (_same, mlp(0)),
+        MANY: (_same, [mlp(seed) for seed in range(21)]),
     }
-    training = _training()
+    training = _training(mlp(0))
     if training is not None:
         functions[STEP] = training
-    jits = {EQUINOX: eqx.filter_jit, OURS: treepress.filter_jit}
+    jits: dict[str, Any] = {EQUINOX: eqx.filter_jit, OURS: treepress.filter_jit}
     figures: Figures = {}
     for case, (function, *arguments) in functions.items():
         figures[case] = dict.fromkeys(jits, float("inf"))
@@ -200,7 +203,7 @@ def first_calls(effort: Effort) -> Figures:
             for peer, jit in jits.items():
                 fresh = _fresh(function)
                 start = perf_counter()
-                jax.block_until_ready(jax.tree.leaves(jit(fresh)(*arguments))[0])
+                jax.tree.leaves(jit(fresh)(*arguments))[0].block_until_ready()
                 taken = perf_counter() - start
                 figures[case][peer] = min(figures[case][peer], taken)
     return figures
@@ -218,7 +221,7 @@ def by_arrays(effort: Effort) -> Figures:
             eqx.nn.Linear(1, 1, use_bias=count > 1, key=jax.random.key(i))
             for i in range(max(1, count // 2))
         ]
-        row = _row(_same, accelerated(pairs))
+        row = _row(_same, pairs, ours=(accelerated(pairs),))
         figures |= effort.measure({str(count): row}, 0.3)
     return figures
 
