@@ -22,6 +22,7 @@ KERNELS = [
         "mapping",
         "pattern",
         "call",
+        "caller",
     )
 ]
 BUILDING = frozenset(

@@ -130,7 +130,7 @@ def calls() -> Calls:
 
 
 def _training(model: Any) -> tuple[Any, ...] | None:
-    optax = imported("optax")
+    optax: Any = imported("optax")
     if optax is None:
         return None
     optimiser = optax.adam(1e-3)
@@ -138,8 +138,10 @@ def _training(model: Any) -> tuple[Any, ...] | None:
     def loss(model: Any, x: Any, y: Any) -> Any:
         return jnp.mean((jax.vmap(model)(x) - y) ** 2)
 
+    gradient: Any = eqx.filter_value_and_grad(loss)
+
     def step(model: Any, state: Any, x: Any, y: Any) -> Any:
-        value, gradients = eqx.filter_value_and_grad(loss)(model, x, y)
+        value, gradients = gradient(model, x, y)
         updates, state = optimiser.update(gradients, state)
         return eqx.apply_updates(model, updates), state, value
 

@@ -203,7 +203,7 @@ def test_memory() -> None:
         patch.setattr(_calls, "MOST_ENTRIES", 64)
         jitted: Any = treepress.filter_jit(lambda x, tree: x)
         # Lowered and compiled for few; to be looked up is what each is.
-        calls, own = jitted._calls, jitted._dynamic_fun
+        calls, own = jitted._calls, jitted._own
         x = jnp.ones(2)
 
         def over(numbers: Any) -> int:
@@ -218,7 +218,7 @@ def test_memory() -> None:
 
         first = over(range(4000))
         last = over(range(4000, 10000))
-        assert jitted._cache.count <= 64
+        assert jitted._kept.cache.count <= 64
         assert len(jitted._calls.forms[2].recent) <= 4
         # In KiB. One that is kept takes some 10.
         assert last - first < 20_000

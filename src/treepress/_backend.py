@@ -57,4 +57,9 @@ method_kernels: Final[Any] = importlib.import_module(
     "treepress.fallback.method" if kernels is None else "treepress.kernels.method"
 )
 
+# That of jitted functions.
+caller_kernels: Final[Any] = importlib.import_module(
+    "treepress.fallback.caller" if kernels is None else "treepress.kernels.caller"
+)
+
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

@@ -100,6 +100,12 @@ def quietly(function: Any, *arrays: Any) -> Any:
         _quiet.now = before
 
 
+def trim(error: BaseException) -> None:
+    """Take off a readable error what lies between the caller and the device."""
+    if isinstance(error, EquinoxRuntimeError):
+        error.__traceback__ = None
+
+
 def raise_readable(error: BaseException, token: bytes) -> None:
     """Raise, if an error is what `error_if` made on the device, what can be read."""
     __tracebackhide__ = True

@@ -4,14 +4,13 @@ import enum
 import functools as ft
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import equinox as eqx
 import jax.tree_util as jtu
-from equinox import module_update_wrapper
 
-from . import _calls, _runtime, module
-from ._backend import tree_kernels as kernels
+from . import _calls, _runtime
+from ._backend import caller_kernels
 from ._rules import is_array
 from .stages import Lowered, Traced, arrays_of
 
@@ -39,7 +38,7 @@ _REFUSED: Final = (
     "out_shardings",
 )
 
-_call: Final[Any] = kernels.call
+Caller: Any = caller_kernels.Caller
 _state: Final = vars(eqx.Module)["__dict__"].__get__
 
 
@@ -51,34 +50,19 @@ class _Array(enum.Enum):
 _ARRAY: Final = _Array.ARRAY
 
 
-class Jitted(module.Module):
-    """A function as `filter_jit` returns it."""
+class Jitted(Caller):  # type: ignore[misc]
+    """A function as `filter_jit` returns it: a pytree, with the function's arrays in it."""
 
-    fn: str = eqx.field(static=True)
-    # As in Equinox's: what is in the function too is traced, and can be changed.
-    _dynamic_fun: Any = eqx.field(repr=False)
-    _static_fun: Any = eqx.field(static=True, repr=False)
-    _cache: Any = eqx.field(static=True, repr=False)
-    _calls: Any = eqx.field(static=True, repr=False)
-    donate: str = eqx.field(static=True)
+    def __init__(self, own: tuple[Any, ...], kept: "Kept", names: dict[str, Any]) -> None:
+        super().__init__(own, kept.calls, _runtime.trim)
+        self._kept = kept
+        self.__dict__.update(names)
 
     @property
     def __wrapped__(self) -> Any:
-        state = _state(self)
-        leaves, treedef = state["_static_fun"]
-        own = state["_dynamic_fun"]
-        whole = [b if a is _ARRAY else a for a, b in zip(leaves, own)]
+        leaves, treedef = self._kept.static
+        whole = [b if a is _ARRAY else a for a, b in zip(leaves, self._own)]
         return jtu.tree_unflatten(treedef, whole)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        try:
-            # Not by attributes: each of a Module costs a call of a Python function.
-            return _call(_state(self), args, kwargs)
-        except _runtime.EquinoxRuntimeError as error:
-            # Of what lies between here and the device nothing is of use.
-            error.__traceback__ = None
-            raise
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -98,25 +82,68 @@ class Jitted(module.Module):
         return Traced(jitted.trace(*arrays), *what)
 
     def _stage(self, args: Any, kwargs: Any) -> Any:
-        state = _state(self)
-        own, calls = state["_dynamic_fun"], state["_calls"]
+        own, calls = self._own, self._calls
         entry, arrays = calls.find(own, args, kwargs)
         where, _ = arrays_of(*calls.given(args, kwargs))
         return entry.jitted, arrays, (own, calls, where)
 
     def _cache_size(self) -> int:
         """How many calls are cached of this function, as `jax.jit(...)._cache_size()`."""
-        return sum(
-            [entry.jitted._cache_size() for entry in _state(self)["_cache"].entries()]
-        )
+        return sum([entry.jitted._cache_size() for entry in self._kept.cache.entries()])
 
     def clear_cache(self) -> None:
         """Forget all that is cached of this function."""
-        _state(self)["_cache"].clear()
+        self._kept.cache.clear()
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if not isinstance(other, Jitted):
+            return NotImplemented
+        return eqx.tree_equal(self, other)
+
+    def __hash__(self) -> int:
+        return hash((self._kept.static[0], self._kept.donate))
+
+    def __repr__(self) -> str:
+        cache = self._kept.cache
+        return f"filter_jit({cache.options.names[1]}, donate={self._kept.donate!r})"
 
     def __reduce__(self) -> Any:
-        options = _state(self)["_cache"].options
-        return _again, (self.__wrapped__, _state(self)["donate"], options.jit)
+        jitkwargs = self._kept.cache.options.jit
+        return _again, (self.__wrapped__, self._kept.donate, jitkwargs)
+
+    def __copy__(self) -> "Jitted":
+        return self
+
+
+class Kept(NamedTuple):
+    """What a jitted function is beside its arrays."""
+
+    # Leaves and a treedef.
+    static: tuple[tuple[Any, ...], Any]
+    donate: Donate
+    cache: Any
+    calls: Any
+
+
+def _flatten(jitted: Jitted) -> Any:
+    names = {name: vars(jitted)[name] for name in _NAMES if name in vars(jitted)}
+    return jitted._own, (jitted._kept, names)
+
+
+def _flatten_with_keys(jitted: Jitted) -> Any:
+    children, aux = _flatten(jitted)
+    return tuple([(jtu.SequenceKey(i), child) for i, child in enumerate(children)]), aux
+
+
+def _unflatten(aux: Any, children: Any) -> Jitted:
+    return Jitted(tuple(children), *aux)
+
+
+jtu.register_pytree_with_keys(Jitted, _flatten_with_keys, _unflatten, _flatten)
+
+_NAMES: Final = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
 
 class Bound(eqx.Partial):  # type: ignore[type-arg]
@@ -171,18 +198,11 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
     cache = _calls.cache_of(fun, options)
     leaves, treedef = jtu.tree_flatten(fun)
     arrays = [is_array(leaf) for leaf in leaves]
-    jitted = Jitted(
-        fn=names[1],
-        _dynamic_fun=tuple([b if a else None for a, b in zip(arrays, leaves)]),
-        _static_fun=(
-            tuple([_ARRAY if a else b for a, b in zip(arrays, leaves)]),
-            treedef,
-        ),
-        _cache=cache,
-        _calls=cache.calls_of(quiet),
-        donate=donate,
-    )
-    return module_update_wrapper(jitted)
+    own = tuple([leaf if a else None for a, leaf in zip(arrays, leaves)])
+    static = tuple([_ARRAY if a else leaf for a, leaf in zip(arrays, leaves)])
+    kept = Kept((static, treedef), donate, cache, cache.calls_of(quiet))
+    known = {name: getattr(fun, name) for name in _NAMES if hasattr(fun, name)}
+    return Jitted(own, kept, known)
 
 
 def _step_aside() -> None:

@@ -180,10 +180,3 @@ class Calls:
             if other is not entry and len(recent) < RECENT:
                 recent.append(other)
         form.recent = tuple(recent)
-
-
-def call(state: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-    """Call a function as `filter_jit` made it, of which this is the state."""
-    own: dict[str, Any] = state
-    calls: Calls = own["_calls"]
-    return calls.call(own["_dynamic_fun"], args, kwargs)

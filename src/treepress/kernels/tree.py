@@ -1,7 +1,7 @@
 """The kernels of whole trees, in one place."""
 
 from .build import build
-from .call import Calls, Flags, Form, call, tree
+from .call import Calls, Flags, Form, tree
 from .call import Entry as CallEntry
 from .mapping import PartitionFlatten, PartitionUnflatten, gather, split
 from .pattern import (
@@ -54,7 +54,6 @@ __all__ = [
     "Walk",
     "alike",
     "build",
-    "call",
     "gather",
     "is_builtin",
     "paths",
