@@ -23,7 +23,7 @@ except ImportError:
         pass
 
 
-_ARRAYS: Final = frozenset([array, np.ndarray])
+_ARRAYS: Final[set[type]] = {array, np.ndarray}
 
 kinds: Final[dict[type, Any]] = dict.fromkeys(_kinds.LEAVES, _kinds.leaf)
 
@@ -47,7 +47,12 @@ def is_array(obj: Any) -> bool:
     if issubclass(cls, jax.core.Tracer):
         # Of a tracer it depends on what is traced.
         return isinstance(obj, jax.Array)
-    return isinstance(obj, (jax.Array, np.ndarray, np.generic)) and not is_node(cls)
+    if not isinstance(obj, (jax.Array, np.ndarray, np.generic)) or is_node(cls):
+        return False
+    # JAX and NumPy make no nodes of their arrays.
+    if cls.__module__.split(".")[0] in ("jax", "jaxlib", "numpy"):
+        _ARRAYS.add(cls)
+    return True
 
 
 keys: Final = _kinds.in_order

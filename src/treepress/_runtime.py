@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, Final
 
 import jax
@@ -134,6 +135,9 @@ def wait(arrays: tuple[Any, ...]) -> None:
 
 def waits(jitted: Any, arrays: list[Any]) -> bool:
     """Whether an error of `error_if` may come from the device."""
+    if isinstance(jitted, FunctionType):
+        # What Equinox makes of `jax.jit` where EQX_ON_ERROR is "breakpoint".
+        return True
     try:
         # Traced already, so this is found in JAX's cache.
         jaxpr = jitted.trace(*arrays).jaxpr

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import equinox as eqx
+import jax
 import jax.tree_util as jtu
 
 from . import _calls, _runtime
@@ -36,6 +37,8 @@ _REFUSED: Final = (
     "donate_argnums",
     "in_shardings",
     "out_shardings",
+    # Those of an Equinox of long ago.
+    *("default", "fn", "args", "kwargs", "out"),
 )
 
 Caller: Any = caller_kernels.Caller
@@ -175,7 +178,61 @@ def filter_jit(
 
 
 def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any) -> Any:
-    """Jit a function, as `equinox.filter_jit` does."""
+    """Jit a function, as `equinox.filter_jit` does, at the cost of its arrays.
+
+    All JAX and NumPy arrays in the arguments are traced, and so are those in the function,
+    if it is a Module, a bound method, a Partial or the like. Everything else is static: the
+    function is traced anew for each value of it. A call that is like one before takes its
+    arguments apart in compiled code, looks up nothing but what `jax.jit` looks up for the
+    same arrays, and puts the result together in compiled code.
+
+    Arguments:
+        fun: the function, or anything else that can be called. Left out, a decorator is
+            returned.
+        donate: which arrays are donated, those in `fun` among the rest: `"all"`;
+            `"all-except-first"`, all but those in the first argument; `"warn"` and
+            `"warn-except-first"`, the same with JAX's warnings of buffers that could not be
+            used; or `"none"`.
+        jitkwargs: handed on to `jax.jit`.
+
+    Returns:
+        the jitted function: a pytree, whose leaves are the arrays in `fun`; as a method, it
+        binds. It has `lower`, `trace`, `clear_cache` and `_cache_size`, as those of
+        `jax.jit` have.
+
+    Raises:
+        ValueError: if an argument is given that is refused, and, in a call, for a static
+            value that has no hash or cannot be compared.
+
+    It differs from `equinox.filter_jit` in this:
+
+    - A call does not wait for the device, unless what it calls has an `equinox.error_if` in
+      it; so an error of any other callback comes up where the result is used.
+    - Static values are told apart by type, and 0.0 from -0.0: 1 and 1.0 are two traces, where
+      Equinox has one that returns for both what it was given first. (Not so inside of objects
+      that have an `__eq__` of their own.)
+    - At most 4096 structures are kept of a function, and with the function they are freed.
+    - An error for a static value without a hash names the argument, and is raised when `fun`
+      itself has such a value, not only when it is called.
+    - The function returned is no Module, and its name is no leaf of it. Without the arrays
+      that were taken out of it (`equinox.partition`) it cannot be called.
+    - The stack that an `equinox.error_if` shows ends at the jitted function in every call, not
+      in the first alone.
+
+    Cost: a call takes 1 to 3 µs more than one of `jax.jit` on flat arrays for a model of a
+    few layers, and some 0.2 µs for each array in and out; `make bench` prints it.
+
+    Example:
+        >>> import equinox as eqx, jax, jax.numpy as jnp, treepress
+        >>> @treepress.filter_jit
+        ... def scaled(model, x, *, by=2):
+        ...     return by * jax.vmap(model)(x)
+        >>> model = eqx.nn.Linear(3, 4, key=jax.random.key(0))
+        >>> scaled(model, jnp.ones((5, 3))).shape
+        (5, 4)
+        >>> scaled(model, jnp.ones((5, 3)), by=3).shape
+        (5, 4)
+    """
     if fun is _NOTHING:
         return ft.partial(filter_jit, donate=donate, **jitkwargs)
     refused = [name for name in _REFUSED if name in jitkwargs]
@@ -192,6 +249,9 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
     if _runtime.reason:
         _step_aside()
         return eqx.filter_jit(fun, donate=donate, **jitkwargs)
+    if jitkwargs:
+        # Here, not in the first call, an argument that JAX does not know is an error.
+        jax.jit(_step_aside, **jitkwargs)
     first, rest, quiet = _DONATE[donate]
     names = _runtime.names_of(fun)
     options = _calls.Options(names, first, rest, jitkwargs)
