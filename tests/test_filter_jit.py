@@ -620,17 +620,14 @@ def test_arguments_of_jit() -> None:
         jax.make_jaxpr(jitted)(X, X)
     )
     with pytest.raises(TypeError, match="no_such_thing"):
-        treepress.filter_jit(function, no_such_thing=1)(X, X)
+        treepress.filter_jit(function, no_such_thing=1)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "static_argnums",
-        "static_argnames",
-        "donate_argnums",
-        "in_shardings",
-        "out_shardings",
+        *("static_argnums", "static_argnames", "donate_argnums"),
+        *("in_shardings", "out_shardings", "default", "args"),
     ],
 )
 def test_refused_arguments_of_jit(name: str) -> None:
@@ -933,6 +930,15 @@ def counts(steps: Callable[[Any], None]) -> list[int]:
         steps(jit(traces.function))
         found.append(traces.count)
     return found
+
+
+def test_keys_and_their_arrays() -> None:
+    traces = Traces(lambda key, y: [key, y])
+    jitted = treepress.filter_jit(traces.function)
+    for seed in range(3):
+        key = jax.random.key(seed)
+        assert jitted(key, 1)[0].dtype == key.dtype
+    assert traces.count == 1
 
 
 def test_disable_jit() -> None:
