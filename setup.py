@@ -13,7 +13,18 @@ from setuptools import Extension, setup
 
 KERNELS = [
     f"src/treepress/kernels/{name}.py"
-    for name in ("node", "method", "construct", "shape", "walk", "build", "mapping")
+    for name in (
+        "node",
+        "method",
+        "construct",
+        "shape",
+        "walk",
+        "build",
+        "mapping",
+        "pattern",
+        "call",
+        "caller",
+    )
 ]
 BUILDING = frozenset(
     ["bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"]

@@ -38,6 +38,8 @@ INOX: Final = "Inox"
 FLATTEN: Final = "jax.tree.flatten"
 SPLIT: Final = "flatten, split"
 FILTERS: Final = "filters alone"
+FLAT: Final = "jit, flat arrays"
+MODULE: Final = "jit, Modules"
 
 LEGEND: Final = {
     EQUINOX: "equinox.Module",
@@ -56,6 +58,8 @@ LEGEND: Final = {
     PLAIN: "a class that is no Module",
     INOX: "inox.tree.partition, inox.tree.combine",
     SPLIT: "jax.tree.flatten, then tree_partition of the flat list of leaves",
+    FLAT: "jax.jit of the same function of flat arrays",
+    MODULE: "jax.jit given the Modules, what is no array taken out by hand",
     FILTERS: "each node shown to the predicates, until one holds, in a loop",
 }
 

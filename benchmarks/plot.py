@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Final
 
-from cases import BY_HAND, EQUINOX, INOX, OURS, TUPLE, C
+from cases import BY_HAND, EQUINOX, FLAT, INOX, MODULE, OURS, TUPLE, C
 from measure import Figures
 from report import PYTHON, Results, beside
 
@@ -56,6 +56,34 @@ def draw(results: Results, python: Results, title: str, path: Path) -> str:
     _scale(axes[2], list(leaves), "leaves of nested dicts, half of them arrays")
     axes[2].set_ylabel("ms, partitioned and combined")
     axes[2].legend()
+    figure.suptitle(title, fontsize="medium")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return ""
+
+
+def draw_calls(figures: Figures, title: str, path: Path) -> str:
+    """Draw what a call takes by the number of its arrays. Returns why it cannot be drawn."""
+    try:
+        matplotlib: Any = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        return str(error)
+    figure, ax = pyplot.subplots(figsize=(6.5, 4.2), layout="constrained")
+    styles = {
+        EQUINOX: ("equinox.filter_jit", "C3", "o-"),
+        MODULE: ("jax.jit, given the Modules", "C1", "s-"),
+        OURS: ("treepress.filter_jit", "C0", "o-"),
+        FLAT: ("jax.jit, flat arrays", "black", "x:"),
+    }
+    sizes = [int(size) for size in figures]
+    for peer, (name, colour, style) in styles.items():
+        times = [1e6 * row[peer] for row in figures.values()]
+        ax.plot(sizes, times, style, color=colour, label=name)
+    _scale(ax, list(figures), "arrays in and out, in Modules of two")
+    ax.set_ylabel("µs a call")
+    ax.legend()
     figure.suptitle(title, fontsize="medium")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

@@ -5,9 +5,23 @@ from typing import Final, Literal, NamedTuple
 
 import hot
 import inplace
+import jit
 import measure
 import partition
-from cases import BY_HAND, EQUINOX, INOX, MIXIN, OURS, PLAIN, RAW, SPLIT, TUPLE, C
+from cases import (
+    BY_HAND,
+    EQUINOX,
+    FLAT,
+    INOX,
+    MIXIN,
+    MODULE,
+    OURS,
+    PLAIN,
+    RAW,
+    SPLIT,
+    TUPLE,
+    C,
+)
 from measure import FIELDS, TEN, TEN_UNXT, Calls, Effort, Figures
 
 # Table, then case, then peer, then seconds.
@@ -83,6 +97,7 @@ TABLES: Final = (
         partition.jitted,
         0.7,
     ),
+    Table("filter_jit", "filter_jit: a call after the first", "µs", jit.calls, 1.5),
     Table(
         "walk",
         "Whole trees taken apart: by JAX, by JAX and then split, by our walk",
@@ -193,6 +208,16 @@ def _partition_bars(
     return bars
 
 
+def _jit_bars(
+    case: str, faster: float, aim: float | None, within: float, aim_within: float | None
+) -> list[Bar]:
+    """What is asked of a call: against Equinox, against flat arrays, and Modules."""
+    return [
+        Bar("filter_jit", case, EQUINOX, "faster", faster, aim),
+        Bar("filter_jit", case, FLAT, "within", within, aim_within),
+    ]
+
+
 BARS: Final = (
     Bar("direct", "flatten, 3 fields", EQUINOX, "faster", 4.2, 5),
     Bar("direct", "unflatten, 3 fields", EQUINOX, "faster", 3, 4),
@@ -251,6 +276,22 @@ BARS: Final = (
         for case, of_equinox in ((partition.NESTED, 0.55), (partition.STATIC, 0.002))
         for against, least in ((EQUINOX, of_equinox), (INOX, 1.0), (TUPLE, 1.05))
     ),
+    *_jit_bars(jit.ARRAY, 3, None, 1.5, None),
+    *_jit_bars(jit.QUANTITY, 5, 6, 1.5, 1.2),
+    *_jit_bars(jit.MODEL, 4, 6, 1.5, 1.2),
+    *_jit_bars(jit.IN_OUT, 4.5, 6, 1.5, 1.2),
+    *_jit_bars(jit.MANY, 3.5, 4.2, 1.4, 1.15),
+    *_jit_bars(jit.STEP, 2, None, 1.3, None),
+    *(
+        Bar("filter_jit", case + jit.PLAIN, EQUINOX, "faster", least)
+        for case, least in ((jit.QUANTITY, 3.0), (jit.MODEL, 2.5), (jit.IN_OUT, 2.5))
+    ),
+    *(
+        Bar("filter_jit", case, MODULE, "faster", 1.0)
+        for case in (jit.QUANTITY, jit.MODEL, jit.IN_OUT, jit.MANY, jit.STEP)
+    ),
+    *(Bar("first", case, EQUINOX, "within", 1.05) for case in jit.FIRST),
+    Bar("arrays", "slope", FLAT, "within", 1.3),
     *(Bar("walk", case, SPLIT, "faster", 1.0) for case in partition.WALKS),
 )
 
@@ -319,6 +360,11 @@ def times_text(title: str, unit: str, figures: Figures) -> str:
     return f"{title}\n{_aligned(rows)}"
 
 
+def arrays_text(figures: Figures) -> str:
+    """The sweep over the number of arrays."""
+    return times_text("filter_jit, by the number of arrays in and out", "µs", figures)
+
+
 def shares_text(figures: Figures, python: Figures) -> str:
     """How much of Equinox's overhead over raw arrays each peer does without.
 
@@ -351,7 +397,10 @@ def bars_text(bars: Iterable[Bar], figures: Mapping[str, Figures]) -> str:
     """What was asked, and whether it is met."""
     rows = [["asked", "", "measured", "at least", "aim", ""]]
     for bar in bars:
-        value = bar.value(figures.get(bar.table, {}))
+        table = figures.get(bar.table, {})
+        if bar.table == "arrays" and table:
+            table = {"slope": {p: jit.slope(table, p) for p in (OURS, FLAT)}}
+        value = bar.value(table)
         rows.append(
             [
                 bar.case,

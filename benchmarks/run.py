@@ -20,9 +20,10 @@ from typing import Any, Final
 import jax
 import report
 from cases import LEGEND, REFERENCE
+from jit import by_arrays, first_calls
 from measure import PYTHON_PEERS, Effort, Figures, imports
 from partition import by_leaves
-from plot import draw
+from plot import draw, draw_calls
 from report import BARS, SWEEPS, TABLES
 
 import treepress
@@ -70,6 +71,13 @@ def main() -> None:
     _print_fallback(results, python if treepress.backend == "compiled" else results)
     for table in SWEEPS:
         results[table.name] = table.measure(Effort(scale))
+    results["first"] = first_calls(Effort(scale))
+    text = report.times_text("filter_jit: the first call", "ms", results["first"])
+    print(f"\n{text}", flush=True)
+    _show_bars("first", results)
+    results["arrays"] = by_arrays(Effort(scale))
+    print(f"\n{report.arrays_text(results['arrays'])}", flush=True)
+    _show_bars("arrays", results)
     results["leaves"] = by_leaves(Effort(scale))
     _print_leaves(results["leaves"], python.get("leaves", {}))
     _write(arguments.out, versions, results, python)
@@ -190,6 +198,9 @@ def _write(
     title = ", ".join(f"{name} {versions[name]}" for name in ("Python", "jax", "equinox"))
     fault = draw(results, python, title, plotted)
     print(f"\nwritten: {written}")
+    print(f"no plot: {fault}" if fault else f"drawn:   {plotted}")
+    plotted = folder / "calls.svg"
+    fault = draw_calls(results["arrays"], title, plotted)
     print(f"no plot: {fault}" if fault else f"drawn:   {plotted}")
 
 

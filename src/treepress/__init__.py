@@ -12,6 +12,7 @@ from .inplace import (
     installed,
     uninstall,
 )
+from .jit import filter_jit
 from .module import FlatMixin, Module
 from .partition import Partition
 from .records import register_dataclass
@@ -31,6 +32,7 @@ __all__ = [
     "backend",
     "deaccelerate",
     "describe",
+    "filter_jit",
     "install",
     "installed",
     "register_dataclass",

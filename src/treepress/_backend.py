@@ -47,19 +47,17 @@ def _choose() -> tuple[ModuleType | None, str]:
 # The compiled kernels of single nodes, or None; and if None, why.
 kernels, why_python = _choose()
 
-# Those of whole trees, compiled or interpreted.
-tree_kernels: Final[Any] = importlib.import_module(
-    "treepress.fallback.tree" if kernels is None else "treepress.kernels.tree"
-)
 
-# That of methods.
-method_kernels: Final[Any] = importlib.import_module(
-    "treepress.fallback.method" if kernels is None else "treepress.kernels.method"
-)
+def _kernels(name: str) -> Any:
+    """Other kernels, compiled or interpreted."""
+    package = "fallback" if kernels is None else "kernels"
+    return importlib.import_module(f"treepress.{package}.{name}")
 
-# Those of construction.
-construct_kernels: Final[Any] = importlib.import_module(
-    "treepress.fallback.construct" if kernels is None else "treepress.kernels.construct"
-)
+
+# Those of whole trees, of methods, of construction, and of jitted functions.
+tree_kernels: Final = _kernels("tree")
+method_kernels: Final = _kernels("method")
+construct_kernels: Final = _kernels("construct")
+caller_kernels: Final = _kernels("caller")
 
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"

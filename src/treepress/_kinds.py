@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import equinox as eqx
@@ -34,7 +34,7 @@ MOST_CHOOSERS: Final = 64
 MOST_KEYS: Final = 1 << 16
 
 _kinds: Final[dict[type, Any]] = {}
-_leaf: Final = kernels.Kind(kernels.LEAF, object, (), None, None)
+leaf: Final = kernels.Kind(kernels.LEAF, object, (), None, None)
 
 
 def kind_of(cls: type) -> Any:
@@ -42,7 +42,7 @@ def kind_of(cls: type) -> Any:
     kind = _kinds.get(cls)
     if kind is None:
         kind = _new_kind(cls)
-        if kind is not _leaf:
+        if kind is not leaf:
             if len(_kinds) >= MOST_TYPES:
                 _kinds.clear()
             kind = _kinds.setdefault(cls, kind)
@@ -69,7 +69,7 @@ def _new_kind(cls: type) -> Any:
         return kernels.Kind(kernels.CUSTOM, cls, (), one_level, None)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return kernels.Kind(kernels.NAMED, cls, tuple(cls._fields), None, None)
-    return _leaf
+    return leaf
 
 
 _BUILTIN: Final[dict[type, int]] = {
@@ -118,16 +118,21 @@ _keyed: Final[dict[tuple[str, ...], Any]] = {}
 _weight = 0
 
 
-def order(given: tuple[Any, ...], plain: bool) -> Any:
-    """The `Order` of a dict's keys, or the keys sorted and what stands for them in a shape."""
-    global _weight
+def in_order(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """The keys of a dict as JAX sorts them."""
     try:
-        keys = tuple(sorted(given))
+        return tuple(sorted(keys))
     except TypeError as error:
         raise ValueError(
             f"the keys of a dict cannot be sorted ({error}); JAX flattens a dict in the "
             f"order of its keys. Use keys of one type, or a collections.OrderedDict"
         ) from error
+
+
+def order(given: tuple[Any, ...], plain: bool) -> Any:
+    """The `Order` of a dict's keys, or the keys sorted and what stands for them in a shape."""
+    global _weight
+    keys = in_order(given)
     if not plain or len(keys) > MOST_KEYS:
         # Paths tell keys by their repr, and the shape must tell what paths tell.
         return keys, tuple([(f"[{key!r}]", str(key)) for key in keys])
@@ -169,7 +174,7 @@ class Chooser:
             entry.call = call
             return entry
         kind = kind_of(cls)
-        lasting = kind is not _leaf or cls in LEAVES or _is_array(obj)
+        lasting = kind is not leaf or cls in LEAVES or _is_array(obj)
         entry = kernels.Entry(kind, self._owner(obj), -1 if lasting else call)
         if len(self.entries) >= MOST_TYPES:
             self.entries.clear()
