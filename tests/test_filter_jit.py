@@ -13,11 +13,14 @@ from typing import Any
 
 import cloudpickle
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
+import jax.extend
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 import pytest
+from jax.interpreters import ad, mlir
 
 import treepress
 from treepress import _calls, _runtime
@@ -822,6 +825,16 @@ def test_errors_from_the_device(caplog: Any) -> None:
     assert "pure_callback failed" not in caplog.text
 
 
+def hidden(function: Any) -> Any:
+    """A primitive that shows nothing of the function it runs."""
+    primitive = jax.extend.core.Primitive("hidden")
+    primitive.def_impl(function)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=False))
+    ad.primitive_jvps[primitive] = lambda xs, ts: (primitive.bind(*xs), ts[0])
+    return primitive.bind
+
+
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -837,6 +850,8 @@ def test_errors_from_the_device(caplog: Any) -> None:
             )
         ),
         jax.checkpoint,
+        lambda f: lambda x: eqxi.noinline(f)(x),
+        lambda f: lambda x: hidden(f)(x),
         lambda f: lambda x: jax.grad(lambda x: (f(x) ** 2).sum())(x),
     ],
 )

@@ -198,6 +198,23 @@ def _is_equinox(params: dict[str, Any]) -> bool:
     return module is None or module.split(".")[0] in ("equinox", "jax", "functools")
 
 
+# Modules whose primitives run no functions but their own.
+_CLEAR: Final = (
+    "jax",
+    "jaxlib",
+    "equinox._unvmap",
+    "equinox.internal._nontraceable",
+    "equinox.internal._loop",
+    "equinox.debug",
+)
+
+
 def _is_opaque(primitive: Any) -> bool:
-    """Whether a primitive of Equinox's runs functions of which its parameters show nothing."""
-    return primitive.name in ("noinline",)
+    """Whether a primitive may run a function of which its parameters show nothing.
+
+    Those of `equinox.internal.filter_primitive_def`, as linear solves are, and others that
+    are defined by a function of anybody's.
+    """
+    impl = primitive.impl
+    module = getattr(getattr(impl, "func", impl), "__module__", None) or ""
+    return not f"{module}.".startswith(tuple(f"{name}." for name in _CLEAR))
