@@ -323,6 +323,152 @@ def test_changes_to_a_class_are_heeded() -> None:
         assert made(plain, (1, 2), {}) == made(ours, (1, 2), {})
 
 
+def test_changes_to_a_base_that_is_no_module() -> None:
+    def define(base: Any) -> Any:
+        class Mix:
+            def __init__(self, x: Any) -> None:
+                self.x = x
+
+        class Model(Mix, base):  # type: ignore[misc]
+            x: Any
+
+        return Model
+
+    def other_init(self: Any, x: Any) -> None:
+        self.x = [x]
+
+    def __check_init__(self: Any) -> None:
+        raise ValueError("checked")
+
+    plain, ours = both(define)
+    for name, value in (("__init__", other_init), ("__check_init__", __check_init__)):
+        for cls in (plain, ours):
+            cls(1) if name == "__init__" else None
+            setattr(cls.__mro__[1], name, value)
+        assert made(plain, (1,), {}) == made(ours, (1,), {})
+    for cls in (plain, ours):
+        del cls.__mro__[1].__check_init__
+    assert made(plain, (1,), {}) == made(ours, (1,), {})
+
+
+@pytest.mark.parametrize("kind", ["mixin", float, str])
+def test_a_new_behind_module(kind: Any) -> None:
+    class New:
+        def __new__(cls, *args: Any) -> Any:
+            obj = super().__new__(cls)
+            object.__setattr__(obj, "tag", 7)
+            return obj
+
+    def define(base: Any) -> Any:
+        class Model(base, New if kind == "mixin" else kind):  # type: ignore[misc]
+            x: Any
+
+        return Model
+
+    assert_same(define, 1, by_kernel=False)
+
+
+@pytest.mark.parametrize("how", ["replaced", "swapped", "defaults", "code"])
+def test_an_init_like_that_of_dataclasses(how: str) -> None:
+    def define(base: Any) -> Any:
+        class Model(base):  # type: ignore[misc]
+            x: Any
+            y: Any = 2
+
+        space: dict[str, Any] = {}
+        body = (
+            "self.x = y; self.y = x" if how == "swapped" else "self.x = x * 10; self.y = y"
+        )
+        exec(f"def __init__(self, x, y=5):\n    {body}", space)
+        if how == "defaults":
+            Model.__init__.__defaults__ = (9,)
+        elif how == "code":
+            Model.__init__.__code__ = space["__init__"].__code__
+        else:
+            Model.__init__ = space["__init__"]
+        return Model
+
+    assert_same(define, 1)
+
+
+def test_changes_to_equinox_are_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    cls = simple(treepress.Module)
+    seen: list[str] = []
+    new, assign = eqx.Module.__new__, eqx.Module.__setattr__
+
+    def __new__(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append("new")
+        return new(cls)
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        seen.append(name)
+        assign(self, name, value)
+
+    monkeypatch.setattr(eqx.Module, "__new__", staticmethod(__new__))
+    cls(1)
+    assert seen == ["new"]
+    monkeypatch.undo()
+    monkeypatch.setattr(eqx.Module, "__setattr__", __setattr__)
+    cls(1)
+    assert seen == ["new", "x", "y", "z", "u"]
+    monkeypatch.undo()
+    cls(1)
+    assert len(seen) == 5
+
+
+def test_errors_have_their_cause() -> None:
+    class Model(treepress.Module):
+        x: Any
+
+        def __init__(self) -> None: ...
+
+    with pytest.raises(TypeError, match="Field 'x' was not initialized.") as error:
+        Model()
+    assert isinstance(error.value.__cause__, AttributeError)
+
+
+def test_warnings_of_its_own_are_where_they_were_before() -> None:
+    def converter(x: Any) -> Any:
+        warnings.warn("converted", stacklevel=2)
+        return x
+
+    class Model(treepress.Module):
+        x: Any = eqx.field(converter=converter)
+
+        def __check_init__(self) -> None:
+            warnings.warn("checked", stacklevel=2)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            Model(1)
+    places = [(w.filename, w.lineno) for w in caught]
+    assert len(places) == 6
+    assert len(set(places[::2])) == len(set(places[1::2])) == 1
+
+
+def test_defaults_are_not_looked_into() -> None:
+    @jtu.register_pytree_node_class
+    class Odd:
+        def tree_flatten(self) -> Any:
+            raise RuntimeError("flattened")
+
+        @classmethod
+        def tree_unflatten(cls, aux: Any, children: Any) -> Any: ...
+
+    odd = Odd()
+
+    def define(base: Any) -> Any:
+        class Model(base):  # type: ignore[misc]
+            x: Any = odd
+            y: Any = 1
+
+        return Model
+
+    assert_same(define, y=2)
+    assert assert_same(define, odd)[0] == "failed"
+
+
 def test_instances_are_what_they_were() -> None:
     class Box(treepress.Module, Generic[T]):
         x: T

@@ -818,6 +818,135 @@ def test_super_reaches_the_next_method() -> None:
     assert [cls(1).f() for cls in both(define)] == ["CBA", "CBA"]
 
 
+def test_what_super_finds_is_a_plain_method() -> None:
+    def define(base: Any) -> Any:
+        class A(base):  # type: ignore[misc]
+            x: Any
+
+            def f(self, c: Any = None, y: Any = None) -> Any:
+                return self.x, y
+
+            def g(self) -> str:
+                return "A"
+
+        class B(A):
+            kept: Any = None
+
+            def __init__(self, x: Any) -> None:
+                self.x = x
+                self.kept = super().f
+
+            def g(self) -> Any:
+                return [super().g, super().f, super(B, self).f, self.f]  # noqa: UP008
+
+            def scan(self) -> Any:
+                return jax.lax.scan(super().f, self.x, jnp.ones(3))[0]
+
+            def checkpoint(self) -> Any:
+                return jax.checkpoint(lambda: super(B, self).f())()[0]
+
+        class C(B):
+            def f(self, c: Any = None, y: Any = None) -> Any:
+                return super().f(c, y)
+
+        return B, C
+
+    plain, hot = both(define)
+    for one, other in zip(plain, hot, strict=True):
+        a, b = one(jnp.ones(())), other(jnp.ones(()))
+        assert [type(m) for m in a.g()] == [type(m) for m in b.g()]
+        assert [type(m) for m in b.g()] == [types.MethodType] * 3 + [BoundMethod]
+        assert type(getdict(a)["kept"]) is type(getdict(b)["kept"]) is types.MethodType
+        assert a.scan() == b.scan() == b.checkpoint() == 1
+    assert "g" in vars(hot[0])
+    assert "scan" not in vars(hot[1])
+
+
+def test_a_base_taken_back() -> None:
+    class A(eqx.Module):
+        x: Any
+
+        def f(self) -> Any:
+            return self.x
+
+    class B(A):
+        pass
+
+    for take_back in (
+        lambda: treepress.deaccelerate(A),
+        lambda: treepress.accelerate(A, hot=False),
+    ):
+        treepress.accelerate(A, B, hot=True)
+        take_back()
+        assert not _hot.is_hot(A)
+        assert type(B(1).f) is type(A(1).f) is BoundMethod
+        assert jax.tree.leaves(B(1.0).f) == [1.0]
+    with treepress.installed():
+        treepress.deaccelerate(eqx.nn.StatefulLayer)
+        layer = eqx.nn.BatchNorm(1, "batch", mode="batch")
+        assert type(layer.is_stateful) is BoundMethod
+
+
+def test_bound_by_hand() -> None:
+    class Model(HotModule):
+        def f(self) -> int:
+            return 1
+
+        partial = ft.partialmethod(f)
+
+    model = Model()
+    for name in ("f", "partial"):
+        found = vars(Model)[name]
+        for method in (found.__get__(model), found.__get__(model, Model)):
+            assert method() == 1
+        assert found.__get__(None, Model) is getattr(Model, name) or name == "partial"
+
+
+def test_attributes_of_a_function_do_no_harm() -> None:
+    def function(self: Any) -> int:
+        return 1
+
+    names = ("renew", "owners", "function", "wrappers", "blanks", "last", "home", "bound")
+    for name in names:
+        setattr(function, name, "x")
+
+    class Model(HotModule):
+        f = function
+
+    assert Model().f() == Model().f() == 1
+    assert Model.f.renew == "x"
+
+
+def test_a_descriptor_put_on_another_class() -> None:
+    def define(base: Any) -> Any:
+        class One(base):  # type: ignore[misc]
+            def f(self) -> str:
+                return "one"
+
+        class Other(base):  # type: ignore[misc]
+            pass
+
+        Other.f = vars(One)["f"]
+        Other.g = vars(One)["f"]
+        Other.f = lambda self: "other"
+        return One, Other
+
+    plain, hot = both(define)
+    for one, other in zip(plain, hot, strict=True):
+        assert_same(one(), other())
+        assert one().f() == other().f()
+
+
+def test_autospec_of_what_a_mixin_has() -> None:
+    class Model(Mix, HotModule):
+        pass
+
+    assert isinstance(inspect.getattr_static(Model, "mixed"), types.FunctionType)
+    fake = unittest.mock.create_autospec(Model, instance=True)
+    fake.mixed()
+    fake.mixed.assert_called_once_with()
+
+
 def test_threads_that_make_subclasses() -> None:
     class Base(HotModule):
         x: Any

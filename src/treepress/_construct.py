@@ -6,13 +6,15 @@ is to be constructed fast, a kernel does that of it which matters to this class.
 and errors stay Equinox's own: what may lead to one is left to it.
 """
 
+import abc
 import dataclasses
 import functools
+import operator
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol
 
 import equinox as eqx
 import jax
@@ -42,6 +44,7 @@ except (ImportError, AttributeError) as error:
 _META: Final[Any] = type(eqx.Module)
 _CALL: Final[Any] = vars(_META).get("__call__")
 _SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
+_NEW: Final[Any] = vars(eqx.Module).get("__new__")
 
 # All that these functions of Equinox's speak of. Should it be anything else, they do what the
 # kernels know nothing of.
@@ -69,6 +72,8 @@ Plan = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 # By class, what constructs it. Not weak: the look-up is a good part of the whole, and JAX
 # keeps the classes for good.
 _plans: Final[dict[type, Plan]] = {}
+# By class, what tells whether bases have changed that we do not hear of.
+_guards: Final[dict[type, Callable[[], bool]]] = {}
 # By class, the names that its `__init__` may set.
 _settable: Final[dict[Any, frozenset[Any]]] = {}
 # For each class why a kernel cannot construct it, as far as that is known.
@@ -83,11 +88,12 @@ def choose(cls: type, fast: bool) -> None:
                 _settable[cls] = frozenset(
                     [f.name for f in dataclasses.fields(cls)]
                 ) | frozenset(_wrappers())
-                _plans[cls] = functools.partial(_first, cls)
+                _plans[cls] = _PENDING
                 _hook()
         elif cls in _plans:
             del _plans[cls], _settable[cls]
             _reasons.pop(cls, None)
+            _guards.pop(cls, None)
             if not _plans:
                 _unhook()
 
@@ -102,7 +108,7 @@ def forget(cls: type) -> None:
             one = todo.pop()
             todo.extend(type.__subclasses__(one))
             if one in _plans:
-                _plans[one] = functools.partial(_first, one)
+                _plans[one] = _PENDING
                 _reasons.pop(one, None)
 
 
@@ -111,9 +117,8 @@ def why_not(cls: type) -> str:
     plan = _plans.get(cls)
     if plan is None:
         return why_never() or "it is left to Equinox"
-    if isinstance(plan, functools.partial):
-        with _node.lock:
-            _plans[cls] = _plan(cls)
+    if plan is _PENDING:
+        _ready(cls)
     return _reasons.get(cls, "")
 
 
@@ -127,7 +132,7 @@ def why_never() -> str:
         functions = {
             "__call__": _CALL,
             "__setattr__": _SETATTR,
-            "__new__": vars(eqx.Module).get("__new__"),
+            "__new__": _NEW,
             "abstract __call__": vars(BetterABCMeta).get("__call__"),
         }
         for name, function in functions.items():
@@ -159,12 +164,45 @@ def _static_message() -> str:
     return ""
 
 
-def _first(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _ready(cls: type) -> Plan:
+    """Work out what constructs a class, for as long as nothing changes."""
     with _node.lock:
         plan = _plan(cls)
+        foreign = [
+            base
+            for base in cls.__mro__
+            if eqx.Module not in base.__mro__ and base not in _UNCHANGING
+        ]
         if cls in _plans:
             _plans[cls] = plan
-    return plan(args, kwargs)
+            _guards.pop(cls, None)
+            if foreign:
+                seen = _looks(cls, foreign)
+                _guards[cls] = lambda: _looks(cls, foreign) != seen
+    return plan
+
+
+def _looks(cls: Any, bases: list[type]) -> list[Any]:
+    found = [cls.__init__]
+    for base in bases:
+        space = vars(base)
+        found += [space.get(name) for name in _LOOKED_AT]
+    # Held, so that their ids stay theirs.
+    return [*map(id, found), found]
+
+
+_LOOKED_AT: Final = ("__new__", "__check_init__", "__setattr__", "__post_init__")
+_UNCHANGING: Final = frozenset(
+    [object, module.FlatMixin, Generic, Hashable, Protocol, abc.ABC]
+)
+
+
+def _pending(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kernels.NOT_DONE
+
+
+# Stands where it is still to be worked out what constructs a class.
+_PENDING: Final = _pending
 
 
 def _never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -218,7 +256,10 @@ def _unfit(cls: Any) -> str:
     """Why a class is better constructed by Equinox."""
     if theirs.is_abstract_module(cls):
         return "it is abstract"
-    if cls.__new__ is not eqx.Module.__new__:
+    if vars(eqx.Module).get("__new__") is not _NEW:
+        return "equinox.Module has another __new__ than it had"
+    # Below Module or above it: Module's own calls the next.
+    if any("__new__" in vars(b) for b in cls.__mro__ if b not in (eqx.Module, object)):
         return "it has a __new__ of its own"
     if cls not in theirs._has_dataclass_init:
         return "Equinox does not know how it is initialised"
@@ -237,18 +278,14 @@ def _is_missing(value: object) -> bool:
 
 def _is_generated(cls: Any) -> bool:
     """Whether `__init__` is what `dataclasses` makes to set the fields, and nothing else."""
-    init = vars(cls).get("__init__")
+    init: Any = vars(cls).get("__init__")
     everything = cls.__dataclass_fields__.values()
     fields = dataclasses.fields(cls)
-    code = getattr(init, "__code__", None)
     return (
         bool(theirs._has_dataclass_init[cls])
         and type(init) is FunctionType
-        and code is not None
-        # Made from a string: nothing that was put in its place, as type checkers do.
-        and code.co_filename == "<string>"
+        and vars(eqx.Module).get("__setattr__") in (_SETATTR, _our_setattr)
         and not hasattr(init, "__wrapped__")
-        and set(code.co_varnames) == {"self", *[f.name for f in fields]}
         and not hasattr(cls, "__post_init__")
         and not any(getattr(f, "_field_type", None) is _INITVAR for f in everything)
         and all(f.init and _is_missing(f.default_factory) for f in fields)
@@ -259,6 +296,45 @@ def _is_generated(cls: Any) -> bool:
             for base in cls.__mro__
             if base not in (eqx.Module, object)
         )
+        and _code(init) == _code(_reference(tuple([_form(f) for f in fields])))
+        and _same_defaults(init, fields)
+    )
+
+
+def _form(field: "dataclasses.Field[Any]") -> tuple[str, bool, bool]:
+    return field.name, _is_missing(field.default), bool(field.kw_only)
+
+
+@functools.lru_cache(maxsize=1024)
+def _reference(forms: tuple[tuple[str, bool, bool], ...]) -> Any:
+    """The `__init__` that `dataclasses` makes for fields of these forms."""
+    fields = [
+        (name, Any, dataclasses.field(kw_only=kw_only))
+        if required
+        else (name, Any, dataclasses.field(default=None, kw_only=kw_only))
+        for name, required, kw_only in forms
+    ]
+    made = dataclasses.make_dataclass("Reference", fields, repr=False, eq=False)
+    return vars(made)["__init__"]
+
+
+def _code(function: Any) -> tuple[Any, ...]:
+    code = function.__code__
+    names = (code.co_names, code.co_varnames, code.co_consts, code.co_freevars)
+    return (code.co_code, code.co_argcount, code.co_kwonlyargcount, *names)
+
+
+def _same_defaults(init: Any, fields: tuple["dataclasses.Field[Any]", ...]) -> bool:
+    given = [f for f in fields if not _is_missing(f.default)]
+    plain = [f.default for f in given if not f.kw_only]
+    named = {f.name: f.default for f in given if f.kw_only}
+    defaults = init.__defaults__ or ()
+    keyed = init.__kwdefaults__ or {}
+    return (
+        len(plain) == len(defaults)
+        and all(map(operator.is_, plain, defaults))
+        and keyed.keys() == named.keys()
+        and all(keyed[name] is named[name] for name in named)
     )
 
 
@@ -329,6 +405,10 @@ def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     plan = _plans.get(cls)
     if plan is not None:
+        # Here, not in a function that calls the plan: a frame more or less is seen by
+        # whoever warns with a `stacklevel`.
+        if plan is _PENDING or (cls in _guards and _guards[cls]()):
+            plan = _ready(cls)
         made = plan(args, kwargs)
         if made is not kernels.NOT_DONE:
             return made
@@ -348,7 +428,11 @@ def _unseen(function: Any, original: Any) -> Any:
     """
     code = function.__code__
     new = FunctionType(
-        code.replace(co_filename=_FILE),
+        code.replace(
+            co_filename=_FILE,
+            co_name=original.__name__,
+            co_qualname=original.__qualname__,
+        ),
         function.__globals__,
         function.__name__,
         function.__defaults__,

@@ -12,7 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -140,6 +140,7 @@ def _dict_of(cls: type) -> dict[str, Any]:
 def _put(cls: type, name: str, value: Any) -> None:
     # Noted first, so that it can be taken back should an interrupt come between.
     _standing.setdefault(cls, {})[name] = value
+    value.home = cls
     # Not the metaclass's, which is ours.
     type.__setattr__(cls, name, value)
 
@@ -172,16 +173,7 @@ def _stand(cls: type) -> None:
         if may_bind(name, value):
             _put(cls, name, standing_for(value))
     put = _standing.setdefault(cls, {})
-    # What an abstract variable is called must not be in the class, for subclasses to be made.
-    needed = set()
-    if not (cls.__abstractvars__ or cls.__abstractclassvars__):  # type: ignore[attr-defined]
-        seen = {name for name in vars(cls) if not isinstance(put.get(name), Inherited)}
-        for base in cls.__mro__[1:]:
-            hot = _shall(base)
-            for name, value in list(vars(base).items()):
-                if name not in seen and not hot and may_bind(name, value):
-                    needed.add(name)
-                seen.add(name)
+    needed = {name for name in _inherited(cls) if _is_needed(cls, name)}
     for name, value in list(put.items()):
         if isinstance(value, Inherited) and name not in needed:
             type.__delattr__(cls, name)
@@ -346,13 +338,18 @@ def _change(cls: Any, name: str, change: Callable[[Any], None], value: Any) -> N
         return
     with _node.lock:
         put = _standing.get(cls)
+        if isinstance(value, OURS) and value.home is not cls:
+            # It was read off another class.
+            value = value.__wrapped__
         if is_hot(cls) and may_bind(name, value):
             value = standing_for(value)
+            value.home = cls
         change(value)
+        _asked.pop(cls, None)
         if put is not None:
             old = put.pop(name, None)
             if old is not None:
-                old.owners.clear()
+                old.owners.difference_update(with_subclasses([cls]))
             if isinstance(value, OURS):
                 put[name] = value
         _changed(cls, name)
@@ -383,14 +380,76 @@ def _changed(cls: type, name: str) -> None:
             _own_name(one, name)
 
 
-def _is_needed(cls: type, name: str) -> bool:
-    """Whether something has to stand for what a class inherits by this name."""
+def _inherited(cls: type) -> set[str]:
+    """The names of all that a class inherits and that may be a method."""
+    return {
+        name
+        for base in cls.__mro__[1:]
+        if base not in (eqx.Module, object)
+        for name, value in list(vars(base).items())
+        if isinstance(value, OURS) or may_bind(name, value)
+    }
+
+
+def _is_needed(cls: Any, name: str) -> bool:
+    """Whether something has to stand in a class for what it inherits by this name."""
+    # What an abstract variable is called must not be in the class, for subclasses to be made.
+    if cls.__abstractvars__ or cls.__abstractclassvars__:
+        return False
     if name in vars(cls) and not isinstance(_standing[cls].get(name), Inherited):
         return False
-    for base in cls.__mro__[1:]:
-        if name in vars(base):
-            return not _shall(base) and may_bind(name, vars(base)[name])
+    above = [base for base in cls.__mro__ if name in vars(base) and base is not cls]
+    if not above:
+        return False
+    value = vars(above[0])[name]
+    if not (isinstance(value, OURS) or may_bind(name, value)):
+        return False
+    if not _shall(above[0]):
+        return True
+    # Else `super()` would find the very descriptor that an instance finds, and could not be
+    # told from it.
+    for base in cls.__mro__[: cls.__mro__.index(above[0])]:
+        if name in _asked_of_super(base):
+            return True
     return False
+
+
+# By class, the names that its functions may look up in what `super()` gives.
+_asked: Final[WeakKeyDictionary[type, frozenset[str]]] = WeakKeyDictionary()
+
+
+def _asked_of_super(cls: type) -> frozenset[str]:
+    found = _asked.get(cls)
+    if found is None:
+        names: set[str] = set()
+        for value in list(vars(cls).values()):
+            for function in (value, *(getattr(value, n, None) for n in _FUNCTIONS)):
+                if isinstance(function, FunctionType):
+                    names.update(_names_beside_super(function))
+        found = _asked[cls] = frozenset(names)
+    return found
+
+
+# Where descriptors and wrappers keep the functions that they are made of.
+_FUNCTIONS: Final = ("__wrapped__", "__func__", "fget", "fset", "func")
+
+
+def _names_beside_super(function: FunctionType) -> set[str]:
+    names: set[str] = set()
+    todo: list[CodeType] = []
+    seen = 0
+    while isinstance(function, FunctionType) and seen < 100:
+        todo.append(function.__code__)
+        function = getattr(function, "__wrapped__", None)  # type: ignore[assignment]
+        seen += 1
+    everything: list[CodeType] = []
+    while todo:
+        code = todo.pop()
+        everything.append(code)
+        todo += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    if any("super" in code.co_names for code in everything):
+        names.update(*[code.co_names for code in everything])
+    return names
 
 
 def why_never() -> str:

@@ -36,6 +36,16 @@ class StandIn:
 
     __wrapped__: Any
     owners: set[type]
+    # The class that it was made for.
+    home: type | None = None
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # Tools ask by isinstance what it is, and read the code of a function then.
+        try:
+            return type(object.__getattribute__(self, "__wrapped__"))
+        except AttributeError:
+            return type(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "__wrapped__"), name)
@@ -58,11 +68,6 @@ class Method(StandIn, Binder):  # type: ignore[misc]
         # For doctest, pydoc and others that look into the `__dict__` of the class.
         functools.update_wrapper(self, function)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        # These ask by isinstance whether it is a function, and read its code then.
-        return type(object.__getattribute__(self, "__wrapped__"))
-
 
 class Other(StandIn):
     """Stands for any other descriptor that may give a method."""
@@ -77,7 +82,7 @@ class Other(StandIn):
     def __get__(self, obj: Any, owner: Any = None) -> Any:
         descriptor = self.__wrapped__
         out = type(descriptor).__get__(descriptor, obj, owner)
-        return _as_pytree(out, obj) if owner in self.owners else out
+        return _as_pytree(out, obj) if type(obj) in self.owners else out
 
 
 class Inherited(StandIn):
@@ -104,15 +109,18 @@ class Inherited(StandIn):
             if obj is None:
                 return getattr(super(self.cls, owner), self.name)
             out = getattr(super(self.cls, obj), self.name)
-            return _as_pytree(out, obj) if owner in self.owners else out
+            return _as_pytree(out, obj) if type(obj) in self.owners else out
         except AttributeError as error:
             if error.name != self.name or type(error.obj) is not super:
                 raise
             cls = type(obj) if owner is None else owner
+            what = f"{cls.__name__!r} object"
+            if obj is None:
+                what = f"type object {cls.__name__!r}"
             raise AttributeError(
-                f"{cls.__name__!r} object has no attribute {self.name!r}",
+                f"{what} has no attribute {self.name!r}",
                 name=self.name,
-                obj=obj,
+                obj=cls if obj is None else obj,
             ) from None
 
 

@@ -22,7 +22,7 @@ class Binder:
         function = self.function
         if obj is None:
             return function
-        if owner not in self.owners:
+        if type(obj) not in self.owners:
             return function.__get__(obj, owner)
         state = {"__func__": function, "__self__": obj}
         for name in self.wrappers:

@@ -62,10 +62,15 @@ class Construct:
             if bound is None:
                 return NOT_DONE
             values = tuple(bound)
+        # What was given; defaults are nobody's business.
         leaves = self.leaves
-        for value in values:
+        for value in args:
             if type(value) not in leaves and self.odd(value):
                 return NOT_DONE
+        if kwargs:
+            for value in kwargs.values():
+                if type(value) not in leaves and self.odd(value):
+                    return NOT_DONE
         for obj in self.blanks:
             for name, value in zip(self.names, values):
                 object.__setattr__(obj, name, value)
@@ -172,7 +177,10 @@ class ConstructOwn:
         try:
             given = getattr(obj, name)
         except AttributeError as error:
-            raise TypeError(f"Field {name!r} was not initialized.") from error
+            failure = TypeError(f"Field {name!r} was not initialized.")
+            # Compiled code forgets it in `raise ... from`.
+            failure.__cause__ = error
+            raise failure  # noqa: B904
         value = given
         if converter is not None:
             value = converter(getattr(obj, name))

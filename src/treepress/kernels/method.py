@@ -33,16 +33,18 @@ class Binder:
         function = self.function
         if obj is None:
             return function
-        if owner not in self.owners:
-            return function.__get__(obj, owner)
+        # Not `owner`, which is a null pointer in compiled code if it was not given.
+        cls = type(obj)
+        if cls not in self.owners:
+            return function.__get__(obj, cls)
         last = self.last
         values = last[1]
         if not values:
-            last = self.renew()
+            last = renewed(self)
         else:
             for name, value in zip(self.wrappers, values):
                 if getattr(function, name) is not value:
-                    last = self.renew()
+                    last = renewed(self)
                     break
         state = last[0].copy()
         state["__self__"] = obj
@@ -51,13 +53,15 @@ class Binder:
             return bound
         raise AssertionError("blanks never ends")
 
-    def renew(self) -> tuple[State, tuple[Any, ...]]:
-        # In the order in which `BoundMethod.__init__` sets them.
-        state: State = {"__func__": self.function, "__self__": None}
-        values: list[Any] = []
-        for name in self.wrappers:
-            value = getattr(self.function, name)
-            values.append(value)
-            state[name] = value
-        self.last = (state, tuple(values))
-        return self.last
+
+# No method, for a function may have an attribute of any name, and its stand-in has it too.
+def renewed(binder: Binder) -> tuple[State, tuple[Any, ...]]:
+    # In the order in which `BoundMethod.__init__` sets them.
+    state: State = {"__func__": binder.function, "__self__": None}
+    values: list[Any] = []
+    for name in binder.wrappers:
+        value = getattr(binder.function, name)
+        values.append(value)
+        state[name] = value
+    binder.last = (state, tuple(values))
+    return binder.last
