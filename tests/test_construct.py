@@ -351,6 +351,7 @@ def test_changes_to_a_base_that_is_no_module() -> None:
     assert made(plain, (1,), {}) == made(ours, (1,), {})
 
 
+@pytest.mark.filterwarnings("ignore:.*has a __getattribute__ of its own:RuntimeWarning")
 @pytest.mark.parametrize("kind", ["mixin", float, str])
 def test_a_new_behind_module(kind: Any) -> None:
     class New:

@@ -4,7 +4,6 @@ import gc
 import subprocess
 import sys
 import textwrap
-import threading
 import weakref
 from typing import Any
 
@@ -13,6 +12,7 @@ import jax
 import pytest
 
 import treepress
+from twins import at_once
 
 
 class Quantity(treepress.Module):
@@ -129,32 +129,6 @@ def test_a_million_round_trips_do_not_grow_memory() -> None:
     assert done.stdout == f"done {treepress.backend}\n", done.stderr
 
 
-def in_threads(*targets: Any) -> None:
-    """Run these at once, and raise what they raised."""
-    errors: list[BaseException] = []
-    barrier = threading.Barrier(len(targets))
-
-    def guarded(target: Any) -> None:
-        try:
-            barrier.wait()
-            target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    if errors:
-        raise errors[0]
-
-
 def test_threads_flatten_one_class_with_different_static_values() -> None:
     def work(unit: Any) -> Any:
         def target() -> None:
@@ -166,7 +140,7 @@ def test_threads_flatten_one_class_with_different_static_values() -> None:
 
         return target
 
-    in_threads(*(work(unit) for unit in ("m", 1, 1.0, True, None, Value())))
+    at_once(*(work(unit) for unit in ("m", 1, 1.0, True, None, Value())))
 
 
 def test_threads_create_classes_and_flatten() -> None:
@@ -188,4 +162,4 @@ def test_threads_create_classes_and_flatten() -> None:
         for _ in range(50):
             assert jax.tree.leaves(tree) == [float(i) for i in range(100)]
 
-    in_threads(create(0), create(1), flatten, flatten)
+    at_once(create(0), create(1), flatten, flatten)

@@ -152,3 +152,29 @@ def outcome(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except Exception as error:
         return Failure((type(error), re.sub(" at 0x[0-9a-f]+", "", str(error))))
+
+
+def at_once(*targets: Callable[[], None]) -> None:
+    """Run these at once, and raise what they raised."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(len(targets))
+
+    def guarded(target: Any) -> None:
+        try:
+            barrier.wait()
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if errors:
+        raise errors[0]

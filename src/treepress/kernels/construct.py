@@ -14,6 +14,20 @@ Names = tuple[Any, ...]
 NOT_DONE: Final[object] = object()
 
 
+def any_odd(
+    args: tuple[Any, ...], kwargs: dict[str, Any], leaves: set[Any], odd: Any
+) -> bool:
+    """Whether Equinox may warn of an argument. (Defaults it does not look at.)"""
+    for value in args:
+        if type(value) not in leaves and odd(value):
+            return True
+    if kwargs:
+        for value in kwargs.values():
+            if type(value) not in leaves and odd(value):
+                return True
+    return False
+
+
 class Construct:
     """`construct(args, kwargs) -> module`, for a class whose `__init__` sets its fields.
 
@@ -62,15 +76,8 @@ class Construct:
             if bound is None:
                 return NOT_DONE
             values = tuple(bound)
-        # What was given; defaults are nobody's business.
-        leaves = self.leaves
-        for value in args:
-            if type(value) not in leaves and self.odd(value):
-                return NOT_DONE
-        if kwargs:
-            for value in kwargs.values():
-                if type(value) not in leaves and self.odd(value):
-                    return NOT_DONE
+        if any_odd(args, kwargs, self.leaves, self.odd):
+            return NOT_DONE
         for obj in self.blanks:
             for name, value in zip(self.names, values):
                 object.__setattr__(obj, name, value)
@@ -145,14 +152,8 @@ class ConstructOwn:
         self.blanks: Final[Any] = starmap(object.__new__, repeat((cls,)))
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        if self.generated:
-            leaves = self.leaves
-            for value in args:
-                if type(value) not in leaves and self.odd(value):
-                    return NOT_DONE
-            for value in kwargs.values():
-                if type(value) not in leaves and self.odd(value):
-                    return NOT_DONE
+        if self.generated and any_odd(args, kwargs, self.leaves, self.odd):
+            return NOT_DONE
         for obj in self.blanks:
             key = id(obj)
             self.initialising[key] = obj
