@@ -7,6 +7,7 @@
 # make wheel   what is published, in dist: source package, pure and compiled wheel, checked
 # make wheels  the same with a compiled wheel for each Python found on this machine
 # make lint    mypy --strict and ruff
+# make help    this list
 # make clean   removes what these made
 #
 # Each makes a virtual environment in VENV with PYTHON and builds treepress into it; compat
@@ -59,8 +60,11 @@ $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
 	touch $@
 
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
 clean:
 	rm -rf .venv build dist benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test bench compat wheel wheels lint clean
+.PHONY: demo test bench compat wheel wheels lint help clean
 .SECONDARY:
