@@ -61,7 +61,7 @@ $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	touch $@
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile
+	@sed -n '/^#$$/q; s/^# //p' Makefile
 
 clean:
 	rm -rf .venv build dist benchmarks/build tests/compat/build src/treepress.egg-info
