@@ -446,7 +446,7 @@ def test_arguments_without_a_hash() -> None:
     def function(x: Any, *args: Any, y: Any = None) -> Any:
         return x
 
-    message = "the argument 'x' of .*function is a set, and that has no hash"
+    message = "the argument 'x' of .*function is of type set, which has no hash"
     with pytest.raises(ValueError, match=message):
         function({1})
     with pytest.raises(
@@ -794,6 +794,41 @@ def test_copies(linear: Linear) -> None:
         again = cloudpickle.loads(cloudpickle.dumps(jitted))
         assert same(again(jnp.array(X)), function(X))
         assert repr(again) == repr(jitted)
+
+
+def ahead_of_time(function: Any, donate: Any) -> Any:
+    jitted: Any = treepress.filter_jit(function, donate=donate)
+    return lambda *args: jitted.lower(*args).compile()(*args)
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
+@pytest.mark.parametrize("donate", ["all", "all-except-first", "warn", "warn-except-first"])
+def test_arrays_of_the_function_are_donated_in_equinox_order(donate: Any) -> None:
+    class Model(eqx.Module):
+        w: jax.Array
+
+        def __call__(self, x: jax.Array, *rest: jax.Array) -> jax.Array:
+            return x * self.w + sum(rest)
+
+        def method(self, x: jax.Array, y: Any = None) -> jax.Array:
+            return x * self.w
+
+    def deleted(filter_jit: Any, pick: Any, *shape: int) -> Any:
+        model = Model(jnp.ones(2))
+        given = [jnp.arange(2.0) for _ in shape]
+        out = filter_jit(pick(model), donate=donate)(*given)
+        assert same(out, pick(Model(jnp.ones(2)))(*[jnp.arange(2.0) for _ in shape]))
+        return [x.is_deleted() for x in (model.w, *given)]
+
+    for pick in (
+        lambda model: model,
+        lambda model: model.method,
+        lambda model: jax.tree_util.Partial(lambda w, x, *y: x * w, model.w),
+    ):
+        for shape in ((0,), (0, 0)):
+            one = deleted(eqx.filter_jit, pick, *shape)
+            assert deleted(treepress.filter_jit, pick, *shape) == one
+            assert deleted(ahead_of_time, pick, *shape) == one
 
 
 # Errors from the device.

@@ -530,6 +530,23 @@ def test_not_asked_for() -> None:
         assert not treepress.describe(Plain).hot
 
 
+def test_what_is_no_choice() -> None:
+    class Model(eqx.Module): ...
+
+    for call in (
+        lambda: treepress.accelerate(Model, hot="no"),
+        lambda: treepress.install(hot=1),
+        lambda: treepress.installed(hot="x").__enter__(),
+    ):
+        with pytest.raises(TypeError, match="hot is .*; write True"):
+            call()
+    with pytest.raises(TypeError, match="Wrong: hot is 3; write True or False"):
+
+        class Wrong(treepress.Module, hot=3): ...
+
+    assert not treepress.describe(Model).accelerated
+
+
 def test_a_package_taken_back_keeps_what_is_of_flat_mixin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -126,19 +126,16 @@ class Cache:
     def make(self, form: Any, patterns: tuple[Any, ...], first: int, count: int) -> Any:
         flags = kernels.Flags()
         flags.token = _runtime.new_token()
-        flat = flattened(self.function, self.fixed, patterns, form, flags)
+        flat = flattened(self.function, self.fixed, first, patterns, form, flags)
         options = self.options
         flat.__name__, flat.__qualname__ = options.names
-        start = self.fixed
         donated: list[int] = []
-        if options.donate_rest:
-            donated += range(start)
         if options.donate_first:
-            donated += range(start, start + first)
+            donated += range(first)
         if options.donate_rest:
-            donated += range(start + first, start + count)
+            donated += range(first, self.fixed + count)
         jitted = jax.jit(flat, donate_argnums=tuple(donated), **options.jit)
-        return kernels.CallEntry(patterns, form, jitted, flags)
+        return kernels.CallEntry(patterns, first, form, jitted, flags)
 
     def entries(self) -> list[Any]:
         with self.lock:
@@ -160,6 +157,7 @@ class _Value:
 def flattened(
     function: Callable[[tuple[Any, ...]], Any],
     fixed: int,
+    first: int,
     patterns: tuple[Any, ...],
     form: Any,
     flags: Any,
@@ -175,8 +173,8 @@ def flattened(
         __tracebackhide__ = True
         # Here Equinox, if an error comes up, ends the stack that it shows.
         __equinox_jit_id__ = flags.token  # noqa: F841
-        fun = function(arrays[:fixed])
-        source = kernels.Source(arrays[fixed:])
+        fun = function(arrays[first : first + fixed])
+        source = kernels.Source(arrays[:first] + arrays[first + fixed :])
         given = [pattern.make(source) for pattern in patterns]
         flags.plain = False
         out = fun(*given[:positional], **dict(zip(names, given[positional:])))
@@ -255,10 +253,10 @@ def explain(error: Exception, what: str, obj: Any) -> None:
         except TypeError as cause:
             where = what + (f", at {jtu.keystr(path)}," if path else "")
             raise ValueError(
-                f"{where} is a {type(leaf).__name__}, and that has no hash ({cause}). What is "
-                f"no array is static, and has to be hashed and compared to tell whether the "
-                f"function was traced for it before. Use a type that can be hashed (a tuple "
-                f"for a list, a frozenset for a set), or an array"
+                f"{where} is of type {type(leaf).__name__}, which has no hash ({cause}). What "
+                f"is no array is static, and has to be hashed and compared to tell whether "
+                f"the function was traced for it before. Use a type that can be hashed (a "
+                f"frozenset for a set), or an array"
             ) from error
 
 
@@ -300,7 +298,7 @@ def cache_of(function: Any, options: Options) -> Cache:
     try:
         pattern = lesson.learn(function, 0)
     except (TypeError, RecursionError) as error:
-        explain(error, f"the function {options.names[1]}, as a tree,", function)
+        explain(error, f"the function {options.names[1]}", function)
         raise
     token = (options.token(), *lesson.token)
     count = len(lesson.arrays)

@@ -123,6 +123,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
     That Equinox's functions can be changed in place was found in answer to Nathaniel
     Starkman's remark that a class cannot be registered again.
     """
+    _check_hot(hot)
     if not classes:
         return functools.partial(accelerate, subclasses=subclasses, hot=hot)
     named = _classes(ACCELERATE, classes)
@@ -200,6 +201,11 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
     return classes[0] if len(classes) == 1 else classes
 
 
+def _check_hot(hot: object) -> None:
+    if not (hot is None or isinstance(hot, bool)):
+        raise TypeError(f"hot is {hot!r}; write True, False, or None to leave it as it is")
+
+
 def _is_mixed(cls: type) -> bool:
     """Whether JAX holds our kernels themselves."""
     node = nodes.get(cls)
@@ -230,6 +236,7 @@ def install(*, hot: bool | None = None) -> None:
         True
         >>> treepress.uninstall()
     """
+    _check_hot(hot)
     left: list[tuple[type, str]] = []
 
     def work() -> None:
@@ -285,6 +292,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
         >>> treepress.describe(eqx.nn.Linear).accelerated
         False
     """
+    _check_hot(hot)
     begun = False
     before = True
     left: list[tuple[type, str]] = []

@@ -88,7 +88,7 @@ class Jitted(Caller):  # type: ignore[misc]
         own, calls = self._own, self._calls
         entry, arrays = calls.find(own, args, kwargs)
         where, _ = arrays_of(*calls.given(args, kwargs))
-        return entry.jitted, arrays, (own, calls, where)
+        return entry.jitted, arrays, (own, calls, where, entry.first)
 
     def _cache_size(self) -> int:
         """How many calls are cached of this function, as `jax.jit(...)._cache_size()`."""
@@ -162,7 +162,15 @@ def _again(function: Any, donate: Donate, jitkwargs: dict[str, Any]) -> Any:
     return filter_jit(function, donate=donate, **jitkwargs)
 
 
-_NOTHING: Final[Any] = object()
+class _Nothing(enum.Enum):
+    # Stands for an argument that was left out; this is how `help` shows it.
+    NOTHING = 0
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_NOTHING: Final[Any] = _Nothing.NOTHING
 
 
 @overload
@@ -193,12 +201,14 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
             `"all-except-first"`, all but those in the first argument; `"warn"` and
             `"warn-except-first"`, the same with JAX's warnings of buffers that could not be
             used; or `"none"`.
-        jitkwargs: handed on to `jax.jit`.
+        jitkwargs: handed on to `jax.jit`; but for those that say which arguments are static,
+            donated by number, or where (`in_shardings`, `out_shardings`), which are refused.
 
     Returns:
         the jitted function: a pytree, whose leaves are the arrays in `fun`; as a method, it
-        binds. It has `lower`, `trace`, `clear_cache` and `_cache_size`, as those of
-        `jax.jit` have.
+        binds. It has `lower`, `trace`, `clear_cache` and `_cache_size` as one of `jax.jit`
+        has (a bound method has not: `Class.method.lower(instance, ...)`). What is compiled
+        ahead of time keeps the static values that it was lowered for, and does not compare.
 
     Raises:
         ValueError: if an argument is given that is refused, and, in a call, for a static
@@ -216,8 +226,8 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
       itself has such a value, not only when it is called.
     - The function returned is no Module, and its name is no leaf of it. Without the arrays
       that were taken out of it (`equinox.partition`) it cannot be called.
-    - The stack that an `equinox.error_if` shows ends at the jitted function in every call, not
-      in the first alone.
+    - An `equinox.error_if` always shows the frames inside of the jitted function alone;
+      Equinox adds, from the second call on, those of the caller that had it traced.
     - An array in a static field is compared to what else is there by its type first: where
       Equinox fails to compare it with a string, it is another structure.
     - With `donate="all"` or `"all-except-first"` a filter stays at the front of
@@ -255,7 +265,9 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
         return eqx.filter_jit(fun, donate=donate, **jitkwargs)
     if jitkwargs:
         # Here, not in the first call, an argument that JAX does not know is an error.
-        jax.jit(_step_aside, **jitkwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is said when it is used
+            jax.jit(_step_aside, **jitkwargs)
     first, rest, quiet = _DONATE[donate]
     names = _runtime.names_of(fun)
     options = _calls.Options(names, first, rest, jitkwargs)

@@ -127,6 +127,8 @@ class FlatMixin:
                 f"knows strict"
             ) from None
         if hot is not None:
+            if not isinstance(hot, bool):
+                raise TypeError(f"{cls.__qualname__}: hot is {hot!r}; write True or False")
             hot_choices[cls] = hot
         if flatten is not None:
             setattr(cls, FLATTEN, flatten)

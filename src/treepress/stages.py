@@ -14,12 +14,13 @@ class Stage:
     Whatever else JAX's has is an attribute of it too.
     """
 
-    def __init__(self, stage: Any, own: tuple[Any, ...], calls: Any, where: Any) -> None:
+    def __init__(
+        self, stage: Any, own: tuple[Any, ...], calls: Any, where: Any, first: int
+    ) -> None:
         self._stage = stage
-        # The arrays of the function, the kernel that calls it, where arguments have arrays.
-        self._own = own
-        self._calls = calls
-        self._where = where
+        # The arrays of the function, the kernel that calls it, where arguments have arrays,
+        # and how many the first one has.
+        self._what = (own, calls, where, first)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -46,7 +47,7 @@ class Traced(Stage):
 
     def lower(self, **kwargs: Any) -> "Lowered":
         lowered = self._stage.lower(**kwargs)
-        return Lowered(lowered, self._own, self._calls, self._where)
+        return Lowered(lowered, *self._what)
 
 
 class Lowered(Stage):
@@ -58,7 +59,7 @@ class Lowered(Stage):
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> "Compiled":
         compiled = self._stage.compile(compiler_options=compiler_options)
-        return Compiled(compiled, self._own, self._calls, self._where)
+        return Compiled(compiled, *self._what)
 
 
 class Compiled(Stage):
@@ -73,15 +74,17 @@ class Compiled(Stage):
         return self._stage
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        where, arrays = arrays_of(*self._calls.given(args, kwargs))
-        if where != self._where:
+        own, calls, known, first = self._what
+        where, arrays = arrays_of(*calls.given(args, kwargs))
+        if where != known:
             raise TypeError(
-                f"this function was compiled for {told(self._where)}, and is called "
+                f"this function was compiled for {told(known)}, and is called "
                 f"with {told(where)}. Call it with arrays where there were arrays, or lower "
                 f"and compile it for these arguments"
             )
-        own = [array for array in self._own if array is not None]
-        return kernels.tree(self._stage(*own, *arrays))
+        if calls.fixed:
+            arrays = calls.placed(own, arrays, first)
+        return kernels.tree(self._stage(*arrays))
 
 
 Where = tuple[int, tuple[str, ...], tuple[bool, ...]]

@@ -12,9 +12,16 @@ class Entry:
     """A function of arrays that was made for arguments of one structure."""
 
     def __init__(
-        self, patterns: tuple[Pattern, ...], form: "Form", jitted: Any, flags: "Flags"
+        self,
+        patterns: tuple[Pattern, ...],
+        first: int,
+        form: "Form",
+        jitted: Any,
+        flags: "Flags",
     ) -> None:
         self.patterns: Final = patterns
+        # How many arrays the first argument has, behind which those of the function go.
+        self.first: Final = first
         self.form: Final = form
         self.jitted: Final = jitted
         self.flags: Final = flags
@@ -141,8 +148,6 @@ class Calls:
         first = True
         for entry in recent:
             found: list[Any] = []
-            if self.fixed:
-                self.add(own, found)
             matched = False
             # An error of values that cannot be compared is none of values that nobody has to.
             try:  # noqa: SIM105
@@ -152,27 +157,34 @@ class Calls:
             if matched:
                 if not first:
                     self.remember(form, entry)
+                if self.fixed:
+                    return entry, self.placed(own, found, entry.first)
                 return entry, found
             first = False
         pair: tuple[Entry, list[Any]] = self.look_up(form, given)
-        found = []
-        if self.fixed:
-            self.add(own, found)
-        found.extend(pair[1])
         self.remember(form, pair[0])
-        return pair[0], found
+        if self.fixed:
+            return pair[0], self.placed(own, pair[1], pair[0].first)
+        return pair
 
-    def add(self, own: tuple[Any, ...], found: list[Any]) -> None:
-        """The arrays of the function itself come first."""
+    def placed(self, own: tuple[Any, ...], given: list[Any], first: int) -> list[Any]:
+        """All arrays in Equinox's order, in which JAX chooses those that it donates.
+
+        That of the first argument, of the function itself, of the other arguments.
+        """
+        arrays = given[:first]
         for array in own:
             if array is not None:
-                found.append(array)
-        if len(found) != self.fixed:
+                arrays.append(array)
+        count = len(arrays) - first
+        if count != self.fixed:
             raise TypeError(
-                f"this jitted function has {len(found)} of its {self.fixed} arrays. Where they "
+                f"this jitted function has {count} of its {self.fixed} arrays. Where they "
                 f"were taken out, by equinox.partition or the like, put them back in, by "
                 f"equinox.combine, before you call it"
             )
+        arrays.extend(given[first:])
+        return arrays
 
     def remember(self, form: Form, entry: Entry) -> None:
         recent: list[Entry] = [entry]
