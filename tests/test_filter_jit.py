@@ -453,7 +453,9 @@ def test_arguments_without_a_hash() -> None:
         ValueError, match=r"the argument number 2 of .* at \['a'\]\[1\], is"
     ):
         function(X, X, {"a": [X, bytearray()]})
-    with pytest.raises(ValueError, match=r"the argument 'y' of .* at \[0\], is a set"):
+    with pytest.raises(
+        ValueError, match=r"the argument 'y' of .* at \[0\], is of type set"
+    ):
         function(X, y=({1},))
     with pytest.raises(ValueError, match="Non-hashable"):
         eqx.filter_jit(function.__wrapped__)({1})  # type: ignore[attr-defined]
