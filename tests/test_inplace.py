@@ -853,10 +853,14 @@ def test_uninstall_in_the_midst_of_install_is_done_after_it(
     before = held(cls)
     calling = _swap._calling
 
+    seen: list[Any] = []
+
     def interrupted(*args: Any) -> Any:
         # As a signal handler or a finaliser may.
-        treepress.uninstall()
-        treepress.deaccelerate(cls)
+        if not seen:
+            seen.append(args)
+            treepress.uninstall()
+            treepress.deaccelerate(cls)
         return calling(*args)
 
     monkeypatch.setattr(_swap, "_calling", interrupted)
