@@ -867,6 +867,7 @@ def test_uninstall_in_the_midst_of_install_is_done_after_it(
     treepress.install()
     assert held(cls) == before
     assert not treepress.describe(cls).accelerated
+    seen.clear()
     treepress.accelerate(cls)
     assert held(cls) == before
     monkeypatch.undo()
