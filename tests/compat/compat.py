@@ -52,7 +52,7 @@ SUITES: Final = {
             "unxt",
             (
                 *("beartype", "hypothesis[numpy]", "matplotlib", "unxt-hypothesis"),
-                *("pytest-arraydiff", "pytest-benchmark", "sybil[pytest]"),
+                *("pytest-arraydiff", "pytest-benchmark", "pytest-mpl", "sybil[pytest]"),
             ),
             ("tests/unit", "tests/integration"),
             python=(3, 12),
