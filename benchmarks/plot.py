@@ -28,9 +28,7 @@ _LINES: Final = (
 def draw(results: Results, python: Results, title: str, path: Path) -> str:
     """Draw the plot to `path`. Returns why it cannot be drawn."""
     try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+        pyplot = _pyplot()
     except ImportError as error:
         return str(error)
     figure, axes = pyplot.subplots(
@@ -56,18 +54,14 @@ def draw(results: Results, python: Results, title: str, path: Path) -> str:
     _scale(axes[2], list(leaves), "leaves of nested dicts, half of them arrays")
     axes[2].set_ylabel("ms, partitioned and combined")
     axes[2].legend()
-    figure.suptitle(title, fontsize="medium")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    _save(pyplot, figure, title, path)
     return ""
 
 
 def draw_calls(figures: Figures, title: str, path: Path) -> str:
     """Draw what a call takes by the number of its arrays. Returns why it cannot be drawn."""
     try:
-        matplotlib: Any = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        pyplot: Any = importlib.import_module("matplotlib.pyplot")
+        pyplot = _pyplot()
     except ImportError as error:
         return str(error)
     figure, ax = pyplot.subplots(figsize=(6.5, 4.2), layout="constrained")
@@ -84,10 +78,20 @@ def draw_calls(figures: Figures, title: str, path: Path) -> str:
     _scale(ax, list(figures), "arrays in and out, in Modules of two")
     ax.set_ylabel("µs a call")
     ax.legend()
+    _save(pyplot, figure, title, path)
+    return ""
+
+
+def _pyplot() -> Any:
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def _save(pyplot: Any, figure: Any, title: str, path: Path) -> None:
     figure.suptitle(title, fontsize="medium")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
-    return ""
 
 
 def _draw_lines(ax: Any, lines: Lines) -> None:

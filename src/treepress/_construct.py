@@ -9,7 +9,7 @@ and errors stay Equinox's own: what may lead to one is left to it.
 import abc
 import dataclasses
 import functools
-import operator
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Hashable
@@ -21,8 +21,9 @@ import jax
 import jax.tree_util as jtu
 import numpy as np
 
-from . import _node, module
+from . import _generated, _node, module
 from ._backend import construct_kernels as kernels
+from ._generated import is_missing
 
 try:
     from equinox._filters import is_array, is_array_like, is_inexact_array_like
@@ -103,10 +104,7 @@ def forget(cls: type) -> None:
     if not _plans:
         return
     with _node.lock:
-        todo = [cls]
-        while todo:
-            one = todo.pop()
-            todo.extend(type.__subclasses__(one))
+        for one in _node.with_subclasses([cls]):
             if one in _plans:
                 _plans[one] = _PENDING
                 _reasons.pop(one, None)
@@ -187,8 +185,7 @@ def _looks(cls: Any, bases: list[type]) -> list[Any]:
     for base in bases:
         space = vars(base)
         found += [space.get(name) for name in _LOOKED_AT]
-    # Held, so that their ids stay theirs.
-    return [*map(id, found), found]
+    return found
 
 
 _LOOKED_AT: Final = ("__new__", "__check_init__", "__setattr__", "__post_init__")
@@ -197,16 +194,12 @@ _UNCHANGING: Final = frozenset(
 )
 
 
-def _pending(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return kernels.NOT_DONE
 
 
 # Stands where it is still to be worked out what constructs a class.
-_PENDING: Final = _pending
-
-
-def _never(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return kernels.NOT_DONE
+_PENDING: Final[Plan] = functools.partial(_never)
 
 
 def _plan(cls: Any) -> Plan:
@@ -222,12 +215,13 @@ def _plan(cls: Any) -> Plan:
         for base in cls.__mro__
         if "__check_init__" in vars(base)
     )
-    shared = (checks, _leaves, _PLAIN, _odd, _warn_static)
-    if _is_generated(cls):
+    blanks = itertools.starmap(object.__new__, itertools.repeat((cls,)))
+    if _sets_its_fields(cls, fields):
         return kernels.Construct(  # type: ignore[no-any-return]
-            cls,
+            _rules,
+            blanks,
             tuple([f.name for f in fields]),
-            tuple([_ABSENT if _is_missing(f.default) else f.default for f in fields]),
+            tuple([_ABSENT if is_missing(f.default) else f.default for f in fields]),
             _ABSENT,
             tuple([i for i, f in enumerate(fields) if not f.kw_only]),
             tuple(
@@ -237,18 +231,17 @@ def _plan(cls: Any) -> Plan:
                     if f.metadata.get("converter") is not None or _is_static(f)
                 ]
             ),
-            *shared,
+            checks,
         )
     return kernels.ConstructOwn(  # type: ignore[no-any-return]
-        cls,
+        _rules,
+        blanks,
         cls.__init__,
         bool(theirs._has_dataclass_init[cls]),
-        theirs._currently_initialising._dict,
         tuple(
             [(f.name, f.metadata.get("converter"), _is_static(f), f.init) for f in fields]
         ),
-        *shared,
-        _warn_uninitialised,
+        checks,
     )
 
 
@@ -272,81 +265,19 @@ def _is_static(field: "dataclasses.Field[Any]") -> bool:
     return bool(field.metadata.get("static", False))
 
 
-def _is_missing(value: object) -> bool:
-    return value is dataclasses.MISSING
-
-
-def _is_generated(cls: Any) -> bool:
-    """Whether `__init__` is what `dataclasses` makes to set the fields, and nothing else."""
-    init: Any = vars(cls).get("__init__")
-    everything = cls.__dataclass_fields__.values()
-    fields = dataclasses.fields(cls)
+def _sets_its_fields(cls: Any, fields: tuple["dataclasses.Field[Any]", ...]) -> bool:
+    """Whether a kernel can take the place of `__init__`."""
     return (
         bool(theirs._has_dataclass_init[cls])
-        and type(init) is FunctionType
         and vars(eqx.Module).get("__setattr__") in (_SETATTR, _our_setattr)
-        and not hasattr(init, "__wrapped__")
-        and not hasattr(cls, "__post_init__")
-        and not any(getattr(f, "_field_type", None) is _INITVAR for f in everything)
-        and all(f.init and _is_missing(f.default_factory) for f in fields)
         and not any(type(f.default) in theirs._transform_types for f in fields)
-        and not any(_is_data_descriptor(cls, f.name) for f in fields)
         and not any(
             "__setattr__" in vars(base)
             for base in cls.__mro__
             if base not in (eqx.Module, object)
         )
-        and _code(init) == _code(_reference(tuple([_form(f) for f in fields])))
-        and _same_defaults(init, fields)
+        and _generated.sets_fields(cls)
     )
-
-
-def _form(field: "dataclasses.Field[Any]") -> tuple[str, bool, bool]:
-    return field.name, _is_missing(field.default), bool(field.kw_only)
-
-
-@functools.lru_cache(maxsize=1024)
-def _reference(forms: tuple[tuple[str, bool, bool], ...]) -> Any:
-    """The `__init__` that `dataclasses` makes for fields of these forms."""
-    fields = [
-        (name, Any, dataclasses.field(kw_only=kw_only))
-        if required
-        else (name, Any, dataclasses.field(default=None, kw_only=kw_only))
-        for name, required, kw_only in forms
-    ]
-    made = dataclasses.make_dataclass("Reference", fields, repr=False, eq=False)
-    return vars(made)["__init__"]
-
-
-def _code(function: Any) -> tuple[Any, ...]:
-    code = function.__code__
-    names = (code.co_names, code.co_varnames, code.co_consts, code.co_freevars)
-    return (code.co_code, code.co_argcount, code.co_kwonlyargcount, *names)
-
-
-def _same_defaults(init: Any, fields: tuple["dataclasses.Field[Any]", ...]) -> bool:
-    given = [f for f in fields if not _is_missing(f.default)]
-    plain = [f.default for f in given if not f.kw_only]
-    named = {f.name: f.default for f in given if f.kw_only}
-    defaults = init.__defaults__ or ()
-    keyed = init.__kwdefaults__ or {}
-    return (
-        len(plain) == len(defaults)
-        and all(map(operator.is_, plain, defaults))
-        and keyed.keys() == named.keys()
-        and all(keyed[name] is named[name] for name in named)
-    )
-
-
-_INITVAR: Final = getattr(dataclasses, "_FIELD_INITVAR", None)
-
-
-def _is_data_descriptor(cls: type, name: str) -> bool:
-    for base in cls.__mro__:
-        if name in vars(base):
-            kind = type(vars(base)[name])
-            return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-    return False
 
 
 # Types that are leaves for good, no arrays, and no functions.
@@ -444,6 +375,14 @@ def _unseen(function: Any, original: Any) -> Any:
 
 
 if not _fault:
+    _rules: Final[Any] = kernels.Rules(
+        theirs._currently_initialising._dict,
+        _leaves,
+        _PLAIN,
+        _odd,
+        _warn_static,
+        _warn_uninitialised,
+    )
     _set: Final[Any] = kernels.Assign(
         _settable,
         theirs._currently_initialising._dict,

@@ -6,19 +6,15 @@ and descriptors (`_methods`) stand in the place of its functions.
 """
 
 import functools
-import gc
-import operator
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import equinox as eqx
 
-from . import _construct, _node, module
+from . import _construct, _node, _reads, _super, module
 from ._equinox import Known
 from ._methods import (
     OURS,
@@ -32,8 +28,6 @@ from ._methods import (
 )
 from ._node import nodes, with_subclasses
 
-_PLAIN: Final = object.__getattribute__
-_EQUINOX: Final[Any] = vars(eqx.Module).get("__getattribute__")
 _READS: Final = ("__getattribute__", "__getattr__")
 
 # The classes whose attributes are read through the slot.
@@ -86,7 +80,7 @@ def update(classes: Iterable[type]) -> None:
         for cls in hot:
             _own(cls)
         new = {cls for cls in hot if cls not in _hot}
-        reads: dict[type, Any] = {}
+        functions: dict[type, Any] = {}
         if new or not _hot.isdisjoint(cold):
             # Those that stay what they are too: what is set on a class goes for all below
             # that have nothing of their own.
@@ -94,10 +88,10 @@ def update(classes: Iterable[type]) -> None:
                 if _own_reads(cls):
                     continue
                 if cls in hot:
-                    reads[cls] = _PLAIN
+                    functions[cls] = _reads.PLAIN
                 elif cls in _hot or not new.isdisjoint(cls.__mro__):
-                    reads[cls] = _EQUINOX
-        _set_reads(reads)
+                    functions[cls] = _reads.EQUINOX
+        _reads.set_reads(functions)
         _hot.update(hot)
         _hot.difference_update(cold)
         # The descriptors stay theirs: a thread may have found one already.
@@ -106,35 +100,6 @@ def update(classes: Iterable[type]) -> None:
         for cls in below:
             _construct.choose(cls, cls in hot or _may_construct(cls))
         _follow()
-
-
-def _set_reads(functions: dict[type, Any]) -> None:
-    """Have the attributes of classes be read by these functions.
-
-    A class keeps the slot that belongs to a `__getattribute__` when that is taken from its
-    `__dict__` behind its back. So nothing is left there to be seen, copied or pickled, and
-    anything that makes Python look again (a change to a base, a subclass) finds Equinox's
-    function: slower, and right.
-    """
-    steps: list[Callable[[], Any]] = []
-    for cls, function in functions.items():
-        steps.append(partial(type.__setattr__, cls, "__getattribute__", function))
-    for cls in functions:
-        steps.append(partial(_dict_of(cls).pop, "__getattribute__", None))
-        # Python remembers what it found in the MRO, until an attribute is set. This one is
-        # there already.
-        abstract = vars(cls)["__abstractmethods__"]
-        steps.append(partial(type.__setattr__, cls, "__abstractmethods__", abstract))
-    # In one go, without a bytecode in between: so no other thread and no interrupt comes
-    # between either, to find a `__dict__` that grows while it iterates over it.
-    deque(map(operator.call, steps), maxlen=0)
-
-
-def _dict_of(cls: type) -> dict[str, Any]:
-    """The dict behind the `__dict__` of a class."""
-    (found,) = gc.get_referents(vars(cls))
-    assert type(found) is dict
-    return found
 
 
 def _put(cls: type, name: str, value: Any) -> None:
@@ -183,29 +148,22 @@ def _stand(cls: type) -> None:
             _put(cls, name, Inherited(cls, name))
 
 
-def _own(cls: type) -> None:
+def _own(cls: type, only: str | None = None) -> None:
     """Have the descriptors that instances of a class find bind for them, and no others.
 
-    What `super()` finds further up gives a plain method, as under Equinox.
+    What `super()` finds further up gives a plain method, as under Equinox. Of all names, or
+    only of one.
     """
     seen = set()
     for base in cls.__mro__:
         if base is eqx.Module:
             continue
-        for name, value in list(vars(base).items()):
+        space = vars(base)
+        for name in list(space) if only is None else [only] if only in space else []:
+            value = space.get(name)
             if isinstance(value, OURS):
                 (value.owners.discard if name in seen else value.owners.add)(cls)
             seen.add(name)
-
-
-def _own_name(cls: type, name: str) -> None:
-    """The same for one name."""
-    seen = False
-    for base in cls.__mro__:
-        value = vars(base).get(name)
-        if isinstance(value, OURS):
-            (value.owners.discard if seen else value.owners.add)(cls)
-        seen = seen or name in vars(base)
 
 
 def is_hot(cls: type) -> bool:
@@ -266,7 +224,7 @@ def _may_construct(cls: type) -> bool:
 def _unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
     """Why the attributes of a class are to be left alone."""
     reason = why_never()
-    if not reason and vars(eqx.Module).get("__getattribute__") is not _EQUINOX:
+    if not reason and vars(eqx.Module).get("__getattribute__") is not _reads.EQUINOX:
         reason = "equinox.Module has another __getattribute__ than it had"
     if reason:
         return reason
@@ -295,11 +253,11 @@ def _follow() -> None:
         return
     others = any(cls is not BoundMethod for cls in _hot)
     if others and not is_hot(BoundMethod) and not _unfit(BoundMethod):
-        _set_reads({BoundMethod: _PLAIN})
+        _reads.set_reads({BoundMethod: _reads.PLAIN})
         _hot.add(BoundMethod)
     elif not others:
         if is_hot(BoundMethod) and not _wanted(BoundMethod):
-            _set_reads({BoundMethod: _EQUINOX})
+            _reads.set_reads({BoundMethod: _reads.EQUINOX})
             _hot.discard(BoundMethod)
         if not _hot:
             _unhook()
@@ -345,7 +303,7 @@ def _change(cls: Any, name: str, change: Callable[[Any], None], value: Any) -> N
             value = standing_for(value)
             value.home = cls
         change(value)
-        _asked.pop(cls, None)
+        _super.forget(cls)
         if put is not None:
             old = put.pop(name, None)
             if old is not None:
@@ -377,7 +335,7 @@ def _changed(cls: type, name: str) -> None:
             del put[name]
     for one in below:
         if is_hot(one):
-            _own_name(one, name)
+            _own(one, name)
 
 
 def _inherited(cls: type) -> set[str]:
@@ -408,48 +366,8 @@ def _is_needed(cls: Any, name: str) -> bool:
         return True
     # Else `super()` would find the very descriptor that an instance finds, and could not be
     # told from it.
-    for base in cls.__mro__[: cls.__mro__.index(above[0])]:
-        if name in _asked_of_super(base):
-            return True
-    return False
-
-
-# By class, the names that its functions may look up in what `super()` gives.
-_asked: Final[WeakKeyDictionary[type, frozenset[str]]] = WeakKeyDictionary()
-
-
-def _asked_of_super(cls: type) -> frozenset[str]:
-    found = _asked.get(cls)
-    if found is None:
-        names: set[str] = set()
-        for value in list(vars(cls).values()):
-            for function in (value, *(getattr(value, n, None) for n in _FUNCTIONS)):
-                if isinstance(function, FunctionType):
-                    names.update(_names_beside_super(function))
-        found = _asked[cls] = frozenset(names)
-    return found
-
-
-# Where descriptors and wrappers keep the functions that they are made of.
-_FUNCTIONS: Final = ("__wrapped__", "__func__", "fget", "fset", "func")
-
-
-def _names_beside_super(function: FunctionType) -> set[str]:
-    names: set[str] = set()
-    todo: list[CodeType] = []
-    seen = 0
-    while isinstance(function, FunctionType) and seen < 100:
-        todo.append(function.__code__)
-        function = getattr(function, "__wrapped__", None)  # type: ignore[assignment]
-        seen += 1
-    everything: list[CodeType] = []
-    while todo:
-        code = todo.pop()
-        everything.append(code)
-        todo += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-    if any("super" in code.co_names for code in everything):
-        names.update(*[code.co_names for code in everything])
-    return names
+    nearer = cls.__mro__[: cls.__mro__.index(above[0])]
+    return any(name in _super.asked(base) for base in nearer)
 
 
 def why_never() -> str:
@@ -460,9 +378,9 @@ def why_never() -> str:
 @functools.cache
 def _compared(known: Known) -> str:
     reason = ""
-    if not isinstance(_EQUINOX, FunctionType) or BoundMethod is None:
+    if not isinstance(_reads.EQUINOX, FunctionType) or BoundMethod is None:
         reason = "Equinox makes bound methods in another way than it used to"
-    elif not _slots_stay():
+    elif not _reads.work(module.probe):
         reason = "this Python does not keep the slot of an attribute that is taken away"
     else:
         probe: Any = object.__new__(module.probe)
@@ -483,19 +401,6 @@ def _compared(known: Known) -> str:
             stacklevel=2,
         )
     return reason
-
-
-def _slots_stay() -> bool:
-    """Whether what `_set_reads` does works in this Python."""
-    probe: Any = object.__new__(module.probe)
-    try:
-        results = []
-        for function in (_PLAIN, _EQUINOX):
-            _set_reads({module.probe: function})
-            results.append(isinstance(probe.method, BoundMethod))
-    except Exception:  # whatever it is, it shall not be done then
-        return False
-    return results == [False, True] and "__getattribute__" not in vars(module.probe)
 
 
 def _new_class(cls: type) -> None:

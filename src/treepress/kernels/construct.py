@@ -5,7 +5,6 @@ handed in. A kernel that meets anything which may end in a warning or an error o
 gives `NOT_DONE` back, before anything is done, and Equinox has its way.
 """
 
-from itertools import repeat, starmap
 from typing import Any, Final
 
 Names = tuple[Any, ...]
@@ -14,18 +13,37 @@ Names = tuple[Any, ...]
 NOT_DONE: Final[object] = object()
 
 
-def any_odd(
-    args: tuple[Any, ...], kwargs: dict[str, Any], leaves: set[Any], odd: Any
-) -> bool:
-    """Whether Equinox may warn of an argument. (Defaults it does not look at.)"""
-    for value in args:
-        if type(value) not in leaves and odd(value):
-            return True
-    if kwargs:
-        for value in kwargs.values():
-            if type(value) not in leaves and odd(value):
+class Rules:
+    """What is the same for all classes."""
+
+    def __init__(
+        self,
+        initialising: dict[int, Any],
+        leaves: set[Any],
+        plain: frozenset[Any],
+        odd: Any,
+        warn_static: Any,
+        warn_uninitialised: Any,
+    ) -> None:
+        self.initialising: Final = initialising
+        # Types that need no look inside; and those that are no arrays either.
+        self.leaves: Final = leaves
+        self.plain: Final = plain
+        self.odd: Final[Any] = odd
+        self.warn_static: Final[Any] = warn_static
+        self.warn_uninitialised: Final[Any] = warn_uninitialised
+
+    def any_odd(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether Equinox may warn of an argument. (Defaults it does not look at.)"""
+        leaves = self.leaves
+        for value in args:
+            if type(value) not in leaves and self.odd(value):
                 return True
-    return False
+        if kwargs:
+            for value in kwargs.values():
+                if type(value) not in leaves and self.odd(value):
+                    return True
+        return False
 
 
 class Construct:
@@ -36,18 +54,17 @@ class Construct:
 
     def __init__(
         self,
-        cls: type,
+        rules: Rules,
+        blanks: Any,
         names: Names,
         defaults: tuple[object, ...],
         absent: object,
         order: tuple[int, ...],
         steps: tuple[tuple[int, Any, Any, bool], ...],
         checks: tuple[Any, ...],
-        leaves: set[Any],
-        plain: frozenset[Any],
-        odd: Any,
-        warn_static: Any,
     ) -> None:
+        self.rules: Final = rules
+        self.blanks: Final[Any] = blanks
         self.names: Final = names
         self.count: Final = len(names)
         self.defaults: Final = defaults
@@ -62,12 +79,6 @@ class Construct:
         # Of a field that has a converter or is static: place, name, converter, static.
         self.steps: Final = steps
         self.checks: Final = checks
-        # Types that need no look inside; and those that are no arrays either.
-        self.leaves: Final = leaves
-        self.plain: Final = plain
-        self.odd: Final[Any] = odd
-        self.warn_static: Final[Any] = warn_static
-        self.blanks: Final[Any] = starmap(object.__new__, repeat((cls,)))
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         values = args
@@ -76,7 +87,7 @@ class Construct:
             if bound is None:
                 return NOT_DONE
             values = tuple(bound)
-        if any_odd(args, kwargs, self.leaves, self.odd):
+        if self.rules.any_odd(args, kwargs):
             return NOT_DONE
         for obj in self.blanks:
             for name, value in zip(self.names, values):
@@ -117,8 +128,8 @@ class Construct:
             if converter is not None:
                 value = converter(value)
                 object.__setattr__(obj, name, value)
-            if static and type(value) not in self.plain:
-                self.warn_static(value)
+            if static and type(value) not in self.rules.plain:
+                self.rules.warn_static(value)
 
 
 class ConstructOwn:
@@ -126,41 +137,32 @@ class ConstructOwn:
 
     def __init__(
         self,
-        cls: type,
+        rules: Rules,
+        blanks: Any,
         init: Any,
         generated: bool,
-        initialising: dict[int, Any],
         fields: tuple[tuple[Any, Any, bool, bool], ...],
         checks: tuple[Any, ...],
-        leaves: set[Any],
-        plain: frozenset[Any],
-        odd: Any,
-        warn_static: Any,
-        warn_uninitialised: Any,
     ) -> None:
+        self.rules: Final = rules
+        self.blanks: Final[Any] = blanks
         self.init: Final[Any] = init
         self.generated: Final = generated
-        self.initialising: Final = initialising
         # Name, converter, whether static, whether an argument of `__init__`.
         self.fields: Final = fields
         self.checks: Final = checks
-        self.leaves: Final = leaves
-        self.plain: Final = plain
-        self.odd: Final[Any] = odd
-        self.warn_static: Final[Any] = warn_static
-        self.warn_uninitialised: Final[Any] = warn_uninitialised
-        self.blanks: Final[Any] = starmap(object.__new__, repeat((cls,)))
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        if self.generated and any_odd(args, kwargs, self.leaves, self.odd):
+        if self.generated and self.rules.any_odd(args, kwargs):
             return NOT_DONE
         for obj in self.blanks:
             key = id(obj)
-            self.initialising[key] = obj
+            initialising = self.rules.initialising
+            initialising[key] = obj
             try:
                 result = self.init(obj, *args, **kwargs)
             finally:
-                self.initialising.pop(key, None)
+                initialising.pop(key, None)
             if result is not None:
                 raise TypeError(
                     f"__init__() should return None, not '{type(result).__name__}'"
@@ -186,10 +188,10 @@ class ConstructOwn:
         if converter is not None:
             value = converter(getattr(obj, name))
             object.__setattr__(obj, name, value)
-        if static and type(value) not in self.plain:
-            self.warn_static(getattr(obj, name))
+        if static and type(value) not in self.rules.plain:
+            self.rules.warn_static(getattr(obj, name))
         if not init:
-            self.warn_uninitialised(given)
+            self.rules.warn_uninitialised(given)
 
 
 class Assign:
