@@ -1,0 +1,419 @@
+"""What a profile sees: hooks in the functions that flatten, read, bind, construct and call.
+
+A hook is put into a function where it is, by another code, so that whoever holds the function
+calls the hook; and taken out by the old one. Hooks count, and measure some of what they count.
+What they cost themselves is added up, to be taken off.
+"""
+
+import functools
+import itertools
+import random
+import sys
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, NamedTuple
+
+import equinox as eqx
+
+from . import _construct, _hot, _node, _reads, _swap, module
+from ._equinox import Known
+from ._methods import BoundMethod
+from ._node import nodes, with_subclasses
+
+clock: Final = time.perf_counter_ns
+
+# How many nodes of a class are all measured, each way; and of how many after these one is.
+_ALL: Final = 1000
+_STRIDE: Final = 16
+
+# Which of two ways a node goes: by chance, for what comes first in a call meets colder caches.
+# As many as a prime, so that no loop of the program falls into step with it.
+_CHANCE: Final = [random.Random(0).random() < 0.5 for _ in range(9973)]
+
+
+class Times:
+    """How long something took, each time that it was measured."""
+
+    def __init__(self) -> None:
+        self.samples: list[float] = []
+
+    def mean(self) -> float:
+        """In nanoseconds, without the longest hundredth: other programs, the collector."""
+        if not self.samples:
+            return 0.0
+        kept = sorted(self.samples)[
+            : max(1, len(self.samples) - len(self.samples) // 100 - 1)
+        ]
+        return sum(kept) / len(kept)
+
+
+class NodeWatch:
+    """The nodes of one class: how many, and how long they take with each of two functions."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.flattened = 0
+        self.unflattened = 0
+        self.flatten = (Times(), Times())
+        self.unflatten = (Times(), Times())
+        # Whether a kernel does it already, and there is no other way to measure.
+        self.accelerated = False
+        self.reason = ""
+
+
+class Events(NamedTuple):
+    """How often, by class, what can be made faster was done."""
+
+    flattened: Counter[type]
+    unflattened: Counter[type]
+    read: Counter[type]
+    bound: Counter[type]
+    constructed: Counter[type]
+
+    def since(self, before: "Events") -> "Events":
+        return Events(*[now - then for now, then in zip(self, before)])
+
+
+class Watch:
+    """All that is counted. One at a time is on."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[type, NodeWatch] = {}
+        self.reads: Counter[type] = Counter()
+        self.bound: Counter[type] = Counter()
+        self.constructed: Counter[type] = Counter()
+        self.sites: Counter[tuple[CodeType, int, str]] = Counter()
+        self.site_times: dict[tuple[CodeType, int, str], float] = {}
+        # What all hooks have cost, in nanoseconds.
+        self.cost = 0.0
+        self.paused = 0
+        # What a hook costs each time, beside what it measures.
+        self.costs = Costs()
+        self._undo: list[Callable[[], None]] = []
+        self._known: Known | None = None
+
+    def start(self) -> None:
+        self._known = module.known if isinstance(module.known, Known) else None
+        # Asked now: what they look at is about to change.
+        hot = not _hot.why_never()
+        _construct.why_never()
+        if self._known is not None:
+            for cls in with_subclasses([eqx.Module]):
+                self.watch_class(cls)
+            module.watchers.append(self.watch_class)
+        self._watch_others()
+        if hot:
+            self._watch_reads()
+            self._watch_construction()
+
+    def stop(self) -> None:
+        if self.watch_class in module.watchers:
+            module.watchers.remove(self.watch_class)
+        while self._undo:
+            self._undo.pop()()
+
+    def events(self) -> Events:
+        return Events(
+            Counter({cls: watch.flattened for cls, watch in self.nodes.items()}),
+            Counter({cls: watch.unflattened for cls, watch in self.nodes.items()}),
+            self.reads.copy(),
+            self.bound.copy(),
+            self.constructed.copy(),
+        )
+
+    def forget(self, cls: type) -> None:
+        """Count nothing of a class that was only there to be measured."""
+        self.nodes.pop(cls, None)
+        for counter in (self.reads, self.bound, self.constructed):
+            del counter[cls]
+        self.sites.clear()
+        self.site_times.clear()
+
+    def put(self, function: Any, make: Callable[[Any], Any], stub: Any) -> None:
+        """Put a hook into a function; `make` is given what the function was."""
+        before = function.__code__
+        original = _copy(function)
+        code = _calling(stub, make(original), function)
+        function.__code__ = code
+
+        def undo() -> None:
+            # Not if another has put something else there since.
+            if function.__code__ is code:
+                function.__code__ = before
+
+        self._undo.append(undo)
+
+    # Nodes
+
+    def watch_class(self, cls: type) -> None:
+        """Watch the nodes of a Module class."""
+        begin = clock()
+        with _node.lock:
+            if cls not in self.nodes and cls is not module.probe:
+                self._watch_class(cls)
+        self.cost += clock() - begin
+
+    def _watch_class(self, cls: type) -> None:
+        assert self._known is not None
+        watch = self.nodes[cls] = NodeWatch(cls)
+        node = nodes.get(cls)
+        watch.accelerated = node is not None and node.functions is not None
+        original = _node.originals.get(cls)
+        if watch.accelerated and original is None:
+            watch.reason = "JAX calls its kernels themselves, which are not watched"
+            return
+        held = original.held if original is not None else _swap.held_by(cls, self._known)
+        if isinstance(held, str):
+            watch.reason = held
+            self._watch_registered(cls, watch)
+            return
+        kernels = None
+        if not watch.accelerated and not _node.unusual(cls, eqx.Module):
+            kernels = _swap.kernels_of(cls, self._known).functions
+        flatten, keyed, unflatten = held
+        added = original is None
+        if added:
+            # So that `install` finds them, should it come meanwhile.
+            _swap.note(cls, held)
+        self.put(
+            flatten, self._flattening(watch, kernels and kernels.flatten), _stub_of_one
+        )
+        self.put(
+            keyed,
+            self._flattening(watch, kernels and kernels.flatten_with_keys),
+            _stub_of_one,
+        )
+        state = unflatten.__reduce__()[2]
+        theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
+        hook = self._unflattening(watch, kernels and kernels.unflatten, theirs)
+        _swap.set_state(unflatten, (hook, (), {}, unflatten.__dict__ or None))
+
+        def undo() -> None:
+            if unflatten.func is hook:
+                _swap.set_state(unflatten, state)
+            now = nodes.get(cls)
+            if added and (now is None or now.functions is None):
+                _swap.forget(cls)
+
+        self._undo.append(undo)
+
+    def _watch_others(self) -> None:
+        """Watch the nodes of classes that are no Modules, as far as Python flattens them."""
+        for cls in list(_swap.registry()):
+            if cls not in self.nodes and eqx.Module not in getattr(cls, "__mro__", ()):
+                node = nodes.get(cls)
+                watch = NodeWatch(cls)
+                watch.accelerated = node is not None and node.functions is not None
+                if self._watch_registered(cls, watch):
+                    self.nodes[cls] = watch
+
+    def _watch_registered(self, cls: type, watch: NodeWatch) -> bool:
+        entry = _swap.registry().get(cls)
+        there = False
+        flatten = getattr(entry, "to_iter", None)
+        if type(flatten) is FunctionType and flatten.__code__.co_filename != _FILE:
+            self.put(flatten, self._flattening(watch, None), stub_of_any)
+            there = True
+        unflatten = getattr(entry, "from_iter", None)
+        if type(unflatten) is FunctionType and unflatten.__code__.co_filename != _FILE:
+
+            def make(theirs: Any) -> Any:
+                return self._unflattening(watch, None, theirs)
+
+            self.put(unflatten, make, stub_of_any)
+            there = True
+        return there
+
+    def _flattening(self, watch: NodeWatch, ours: Any) -> Callable[[Any], Any]:
+        def make(theirs: Any) -> Any:
+            ways = (theirs, theirs if ours is None else ours)
+            times, turns, costs = watch.flatten, itertools.cycle(_CHANCE), self.costs
+
+            def flatten(obj: Any) -> Any:
+                if self.paused:
+                    self.cost += costs.passed
+                    return theirs(obj)
+                watch.flattened += 1
+                count = watch.flattened
+                if count > _ALL and count % _STRIDE:
+                    self.cost += costs.passed
+                    return theirs(obj)
+                turn = next(turns)
+                before = self.cost
+                begin = clock()
+                out = ways[turn](obj)
+                took = clock() - begin - (self.cost - before) - costs.clock
+                times[turn].samples.append(took)
+                self._note_site(sys._getframe(2), 1 if count <= _ALL else _STRIDE, took)
+                self.cost += costs.flatten
+                return out
+
+            return flatten
+
+        return make
+
+    def _unflattening(self, watch: NodeWatch, ours: Any, theirs: Any) -> Any:
+        ways = (theirs, theirs if ours is None else ours)
+        times, turns, costs = watch.unflatten, itertools.cycle(_CHANCE), self.costs
+
+        def unflatten(aux: Any, children: Any) -> Any:
+            if self.paused:
+                self.cost += costs.passed
+                return theirs(aux, children)
+            watch.unflattened += 1
+            count = watch.unflattened
+            if count > _ALL and count % _STRIDE:
+                self.cost += costs.passed
+                return theirs(aux, children)
+            turn = next(turns)
+            before = self.cost
+            begin = clock()
+            out = ways[turn](aux, children)
+            times[turn].samples.append(clock() - begin - (self.cost - before) - costs.clock)
+            self.cost += costs.unflatten
+            return out
+
+        return unflatten
+
+    def _note_site(self, frame: FrameType | None, weight: int, took: float) -> None:
+        """Note what line of the program a node was flattened for."""
+        via = ""
+        while frame is not None:
+            code = frame.f_code
+            place = _places.get(code)
+            if place is None:
+                place = _places[code] = _place(code)
+            if place == _PROGRAM:
+                break
+            if place != _OURS:
+                via = place
+            frame = frame.f_back
+        if frame is not None:
+            site = (frame.f_code, frame.f_lineno, via)
+            self.sites[site] += weight
+            self.site_times[site] = self.site_times.get(site, 0.0) + weight * took
+
+    # Attributes, methods and construction
+
+    def _watch_reads(self) -> None:
+        reads, costs = self.reads, self.costs
+
+        def make(theirs: Any) -> Any:
+            def read(obj: Any, name: str) -> Any:
+                if not self.paused:
+                    reads[type(obj)] += 1
+                self.cost += costs.read
+                return theirs(obj, name)
+
+            return read
+
+        self.put(_reads.EQUINOX, make, _stub_of_two)
+
+    def _watch_construction(self) -> None:
+        constructed, bound, costs = self.constructed, self.bound, self.costs
+
+        def make(theirs: Any) -> Any:
+            def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
+                self.cost += costs.construct
+                if self.paused:
+                    return theirs(cls, *args, **kwargs)
+                if cls is not BoundMethod:
+                    constructed[cls] += 1
+                    return theirs(cls, *args, **kwargs)
+                bound[type(args[1]) if len(args) > 1 else cls] += 1
+                # What it reads is part of binding a method.
+                self.paused += 1
+                try:
+                    return theirs(cls, *args, **kwargs)
+                finally:
+                    self.paused -= 1
+
+            # Warnings count frames up to the code that they are about.
+            return _construct.unseen(construct, _construct.CALL)
+
+        self.put(_construct.CALL, make, stub_of_any)
+
+
+class Costs:
+    """What hooks cost, in nanoseconds, as `calibrate` finds it."""
+
+    clock = 0.0
+    passed = 0.0
+    flatten = 0.0
+    unflatten = 0.0
+    read = 0.0
+    construct = 0.0
+
+
+_FILE: Final = "<treepress, watching, for warnings as if importlib._bootstrap>"
+
+
+def _stub_of_one(obj: Any) -> Any:
+    hook: Any = "hook"
+    return hook(obj)
+
+
+def _stub_of_two(one: Any, other: Any) -> Any:
+    hook: Any = "hook"
+    return hook(one, other)
+
+
+def stub_of_any(*args: Any, **kwargs: Any) -> Any:
+    hook: Any = "hook"
+    return hook(*args, **kwargs)
+
+
+def _calling(stub: Any, hook: Any, function: FunctionType) -> CodeType:
+    """The code of a stub, to be put into a function, that calls a hook."""
+    code: CodeType = stub.__code__
+    return code.replace(
+        co_consts=tuple([hook if x == "hook" else x for x in code.co_consts]),
+        co_name=function.__name__,
+        co_qualname=function.__qualname__,
+        co_filename=_FILE,
+        # A function has as many as it was made with.
+        co_freevars=function.__code__.co_freevars,
+    )
+
+
+def _copy(function: Any) -> Any:
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+# What the code of a frame belongs to: by code, the program, this package, or the name of a
+# function of JAX's or Equinox's.
+_PROGRAM: Final = "program"
+_OURS: Final = ""
+_places: dict[CodeType, str] = {}
+_JAX: Final = tuple([f"{package}" for package in ("jax", "jaxlib", "equinox")])
+
+
+def _place(code: CodeType) -> str:
+    file = code.co_filename
+    if file.startswith("<treepress") or file.startswith(_folder(__name__)):
+        return _OURS
+    if file.startswith(_FOLDERS) or (
+        file.startswith(_STDLIB) and "site-packages" not in file
+    ):
+        return code.co_qualname
+    return _PROGRAM
+
+
+def _folder(name: str) -> str:
+    file = sys.modules[name.partition(".")[0]].__file__ or ""
+    return file[: -len("__init__.py")]
+
+
+_FOLDERS: Final = tuple([_folder(name) for name in _JAX])
+_STDLIB: Final = sysconfig.get_paths()["stdlib"]
