@@ -6,8 +6,6 @@ What they cost themselves is added up, to be taken off.
 """
 
 import functools
-import itertools
-import random
 import sys
 import sysconfig
 import time
@@ -29,9 +27,10 @@ clock: Final = time.perf_counter_ns
 _ALL: Final = 1000
 _STRIDE: Final = 16
 
-# Which of two ways a node goes: by chance, for what comes first in a call meets colder caches.
-# As many as a prime, so that no loop of the program falls into step with it.
-_CHANCE: Final = [random.Random(0).random() < 0.5 for _ in range(9973)]
+# After so many nodes of all classes they go the other of two ways. Not one by one, where each
+# would find colder caches than it does alone. And as many as a prime, so that no loop of the
+# program falls into step with it.
+_PHASE: Final = 1009
 
 
 class Times:
@@ -57,9 +56,14 @@ class NodeWatch:
         self.cls = cls
         self.flattened = 0
         self.unflattened = 0
+        # How many of these went through a kernel.
+        self.flattened_by_kernel = 0
+        self.unflattened_by_kernel = 0
         self.flatten = (Times(), Times())
         self.unflatten = (Times(), Times())
-        # Whether a kernel does it already, and there is no other way to measure.
+        # Equinox's function and the kernel, where there are both.
+        self.flatten_ways: tuple[Any, Any] | None = None
+        self.unflatten_ways: tuple[Any, Any] | None = None
         self.accelerated = False
         self.reason = ""
 
@@ -90,6 +94,8 @@ class Watch:
         # What all hooks have cost, in nanoseconds.
         self.cost = 0.0
         self.paused = 0
+        self.phase = 0
+        self.left = _PHASE
         # What a hook costs each time, beside what it measures.
         self.costs = Costs()
         self._undo: list[Callable[[], None]] = []
@@ -230,25 +236,29 @@ class Watch:
     def _flattening(self, watch: NodeWatch, ours: Any) -> Callable[[Any], Any]:
         def make(theirs: Any) -> Any:
             ways = (theirs, theirs if ours is None else ours)
-            times, turns, costs = watch.flatten, itertools.cycle(_CHANCE), self.costs
+            if ours is not None and watch.flatten_ways is None:
+                watch.flatten_ways = ways
+            times, costs, by_kernel = watch.flatten, self.costs, int(ours is not None)
 
             def flatten(obj: Any) -> Any:
                 if self.paused:
                     self.cost += costs.passed
                     return theirs(obj)
+                phase = self._next_phase()
                 watch.flattened += 1
+                watch.flattened_by_kernel += phase & by_kernel
                 count = watch.flattened
                 if count > _ALL and count % _STRIDE:
                     self.cost += costs.passed
-                    return theirs(obj)
-                turn = next(turns)
+                    return ways[phase](obj)
                 before = self.cost
                 begin = clock()
-                out = ways[turn](obj)
-                took = clock() - begin - (self.cost - before) - costs.clock
-                times[turn].samples.append(took)
+                out = ways[phase](obj)
+                end = clock()
+                took = end - begin - (self.cost - before) - costs.clock
+                times[phase].samples.append(took)
                 self._note_site(sys._getframe(2), 1 if count <= _ALL else _STRIDE, took)
-                self.cost += costs.flatten
+                self.cost += costs.measured + (clock() - end)
                 return out
 
             return flatten
@@ -257,26 +267,37 @@ class Watch:
 
     def _unflattening(self, watch: NodeWatch, ours: Any, theirs: Any) -> Any:
         ways = (theirs, theirs if ours is None else ours)
-        times, turns, costs = watch.unflatten, itertools.cycle(_CHANCE), self.costs
+        if ours is not None:
+            watch.unflatten_ways = ways
+        times, costs, by_kernel = watch.unflatten, self.costs, int(ours is not None)
 
         def unflatten(aux: Any, children: Any) -> Any:
             if self.paused:
                 self.cost += costs.passed
                 return theirs(aux, children)
+            phase = self._next_phase()
             watch.unflattened += 1
+            watch.unflattened_by_kernel += phase & by_kernel
             count = watch.unflattened
             if count > _ALL and count % _STRIDE:
                 self.cost += costs.passed
-                return theirs(aux, children)
-            turn = next(turns)
+                return ways[phase](aux, children)
             before = self.cost
             begin = clock()
-            out = ways[turn](aux, children)
-            times[turn].samples.append(clock() - begin - (self.cost - before) - costs.clock)
-            self.cost += costs.unflatten
+            out = ways[phase](aux, children)
+            end = clock()
+            times[phase].samples.append(end - begin - (self.cost - before) - costs.clock)
+            self.cost += costs.measured + (clock() - end)
             return out
 
         return unflatten
+
+    def _next_phase(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            self.left = _PHASE
+            self.phase ^= 1
+        return self.phase
 
     def _note_site(self, frame: FrameType | None, weight: int, took: float) -> None:
         """Note what line of the program a node was flattened for."""
@@ -303,7 +324,8 @@ class Watch:
 
         def make(theirs: Any) -> Any:
             def read(obj: Any, name: str) -> Any:
-                if not self.paused:
+                # What flattens reads the `__dict__`, which is counted there.
+                if not self.paused and name != "__dict__":
                     reads[type(obj)] += 1
                 self.cost += costs.read
                 return theirs(obj, name)
@@ -342,8 +364,7 @@ class Costs:
 
     clock = 0.0
     passed = 0.0
-    flatten = 0.0
-    unflatten = 0.0
+    measured = 0.0
     read = 0.0
     construct = 0.0
 
@@ -396,17 +417,24 @@ def _copy(function: Any) -> Any:
 _PROGRAM: Final = "program"
 _OURS: Final = ""
 _places: dict[CodeType, str] = {}
-_JAX: Final = tuple([f"{package}" for package in ("jax", "jaxlib", "equinox")])
+
+
+# What is called otherwise by those who use it; of the first there is nothing to be said.
+_CALLED: Final = {
+    "api_boundary.<locals>.reraise_with_filtered_traceback": _OURS,
+    "_JitWrapper.__call__": "equinox.filter_jit",
+    "_ModuleMeta.__call__": "making a Module",
+}
 
 
 def _place(code: CodeType) -> str:
     file = code.co_filename
-    if file.startswith("<treepress") or file.startswith(_folder(__name__)):
+    if file.startswith(("<treepress", _folder(__name__))):
         return _OURS
-    if file.startswith(_FOLDERS) or (
-        file.startswith(_STDLIB) and "site-packages" not in file
-    ):
-        return code.co_qualname
+    if file.startswith(_FOLDERS):
+        return _CALLED.get(code.co_qualname, code.co_qualname)
+    if file.startswith(_STDLIB) and "site-packages" not in file:
+        return _OURS
     return _PROGRAM
 
 
@@ -415,5 +443,5 @@ def _folder(name: str) -> str:
     return file[: -len("__init__.py")]
 
 
-_FOLDERS: Final = tuple([_folder(name) for name in _JAX])
+_FOLDERS: Final = tuple([_folder(name) for name in ("jax", "jaxlib", "equinox")])
 _STDLIB: Final = sysconfig.get_paths()["stdlib"]

@@ -6,9 +6,10 @@ import linecache
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ import jax
 from . import _backend, _construct, _hot, _node, _swap, module
 from ._dispatch import Calls, FunctionWatch
 from ._version import __version__
-from ._watch import Events, Watch, clock
+from ._watch import Events, Times, Watch, clock
 from .inplace import accelerate, deaccelerate
 
 _running = threading.Lock()
@@ -141,7 +142,7 @@ class Profile:
         self._found: _Found | None = None
         self._watch = Watch()
         self._calls = Calls(self._watch)
-        self._begin = 0
+        self._begin: int | None = None
         self.versions: dict[str, str] = {
             "treepress": f"{__version__} ({_backend.backend})",
             "equinox": eqx.__version__,
@@ -151,7 +152,24 @@ class Profile:
         }
 
     def __enter__(self) -> "Profile":
-        if self._found is not None or self._begin:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to watch, as `with` does.
+
+        Raises:
+            RuntimeError: where it has begun before, or another profile is being made.
+        """
+        if self._begin is not None:
             raise RuntimeError("a profile is made once; call treepress.profile() again")
         if not _running.acquire(blocking=False):
             raise RuntimeError(
@@ -164,27 +182,23 @@ class Profile:
             _running.release()
             raise
         self._begin = clock()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> bool:
+        """End it, as the end of `with` does. Whether it had begun, and not ended yet."""
+        if self._begin is None or self._found is not None:
+            return False
         elapsed = clock() - self._begin
         self._watch.stop()
         try:
             self._found = _estimate(self._watch, self._calls, elapsed)
         finally:
             _running.release()
+        return True
 
     def __getattr__(self, name: str) -> Any:
         if name in _Found.__dataclass_fields__:
             if self._found is None:
-                raise AttributeError(
-                    f"the profile has no {name} before its `with` block has ended"
-                )
+                raise AttributeError(f"the profile has no {name} before it has ended")
             return getattr(self._found, name)
         raise AttributeError(f"a profile has no attribute {name!r}")
 
@@ -213,7 +227,7 @@ class Profile:
 
     def __str__(self) -> str:
         if self._found is None:
-            return "a profile whose `with` block has not ended"
+            return "a treepress profile that has not ended"
         from ._report import text
 
         return text(self)
@@ -281,8 +295,7 @@ def _start(watch: Watch, calls: Calls) -> None:
     costs = watch.costs
     costs.clock = _cost_of_clock()
     costs.passed = max(0.0, after["passed"] - before["passed"])
-    costs.flatten = max(0.0, after["flatten"] - before["passed"])
-    costs.unflatten = max(0.0, after["unflatten"] - before["unflatten"])
+    costs.measured = costs.passed + 2 * costs.clock
     costs.read = max(0.0, after["read"] - before["read"])
     costs.construct = max(0.0, after["construct"] - before["construct"])
     watch.forget(probe.cls)
@@ -305,14 +318,9 @@ class _Probe:
             "read": least(lambda: instance.x0),
             "construct": least(lambda: self.cls(1.0, 2.0)),
             "passed": 0.0,
-            "flatten": 0.0,
-            "unflatten": 0.0,
         }
         if self.held is not None:
             held = self.held
-            children, aux = held.flatten(instance)
-            costs["flatten"] = least(lambda: held.flatten(instance))
-            costs["unflatten"] = least(lambda: held.unflatten(aux, children))
             watch.paused += 1
             costs["passed"] = least(lambda: held.flatten(instance))
             watch.paused -= 1
@@ -334,6 +342,10 @@ def _cost_of_clock() -> float:
     return min(-(clock() - clock()) for _ in range(1000))
 
 
+# From how many nodes on, each way, their times say enough.
+_ENOUGH: Final = 30
+
+
 class _Ways(NamedTuple):
     """What something takes with Equinox and with treepress, in nanoseconds."""
 
@@ -346,21 +358,52 @@ class _Rates:
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
+        self._nodes: dict[tuple[str, type], _Ways] = {}
         self._ways: dict[tuple[str, int, bool], _Ways] = {}
 
     def flatten(self, cls: type) -> _Ways:
-        return _Ways(*[times.mean() for times in self._both(self.watch.nodes[cls].flatten)])
+        watch = self.watch.nodes[cls]
+
+        def ratio() -> float:
+            if watch.flatten_ways is None:
+                return 1.0
+            instance = _instance(cls)
+            theirs, ours = [least(partial(way, instance)) for way in watch.flatten_ways]
+            return ours / theirs
+
+        return self._node("flatten", cls, watch.flatten, ratio)
 
     def unflatten(self, cls: type) -> _Ways:
-        return _Ways(
-            *[times.mean() for times in self._both(self.watch.nodes[cls].unflatten)]
-        )
+        watch = self.watch.nodes[cls]
 
-    @staticmethod
-    def _both(times: Any) -> Any:
-        # Of few nodes, chance may have sent all one way.
-        one, other = times
-        return (one if one.samples else other, other if other.samples else one)
+        def ratio() -> float:
+            if watch.flatten_ways is None or watch.unflatten_ways is None:
+                return 1.0
+            children, aux = watch.flatten_ways[0](_instance(cls))
+            ways = watch.unflatten_ways
+            theirs, ours = [least(partial(way, aux, children)) for way in ways]
+            return ours / theirs
+
+        return self._node("unflatten", cls, watch.unflatten, ratio)
+
+    def _node(
+        self,
+        what: str,
+        cls: type,
+        times: tuple[Times, Times],
+        ratio: Callable[[], float],
+    ) -> _Ways:
+        """As measured in the program; where few were, what one tells of the other."""
+        key = (what, cls)
+        if key not in self._nodes:
+            theirs, ours = times
+            if min(len(theirs.samples), len(ours.samples)) >= _ENOUGH:
+                self._nodes[key] = _Ways(theirs.mean(), ours.mean())
+            elif len(theirs.samples) >= len(ours.samples):
+                self._nodes[key] = _Ways(theirs.mean(), theirs.mean() * ratio())
+            else:
+                self._nodes[key] = _Ways(ours.mean() / ratio(), ours.mean())
+        return self._nodes[key]
 
     def read(self) -> _Ways:
         return self._compared("read", 3, False, lambda cls: _reading(cls(1.0, 1.0, 1.0)))
@@ -429,6 +472,14 @@ class _Rates:
         return ways
 
 
+def _instance(cls: Any) -> Any:
+    """An instance with something in each field, made without the class's doing."""
+    instance = object.__new__(cls)
+    for field in dataclasses.fields(cls):
+        object.__setattr__(instance, field.name, None)
+    return instance
+
+
 def _reading(instance: Any) -> Callable[[], Any]:
     return lambda: instance.x0
 
@@ -470,7 +521,7 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
     rates = _Rates(watch)
     events = watch.events()
     by_class = rates.of(events)
-    wall = elapsed - watch.cost
+    wall = elapsed - watch.cost + _saved_meanwhile(watch, rates)
     classes = [
         _class_profile(watch, events, rates, cls, ways) for cls, ways in by_class.items()
     ]
@@ -509,6 +560,19 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
         saving,
         tuple(_notes(watch, calls)),
     )
+
+
+def _saved_meanwhile(watch: Watch, rates: _Rates) -> float:
+    """What kernels have saved already, in the nodes that went through them."""
+    saved = 0.0
+    for cls, node in watch.nodes.items():
+        if node.flattened_by_kernel:
+            ways = rates.flatten(cls)
+            saved += node.flattened_by_kernel * (ways.theirs - ways.ours)
+        if node.unflattened_by_kernel:
+            ways = rates.unflatten(cls)
+            saved += node.unflattened_by_kernel * (ways.theirs - ways.ours)
+    return saved
 
 
 def _saved(ways: Mapping[type, _Ways]) -> float:
