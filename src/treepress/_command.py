@@ -112,10 +112,19 @@ def _profile(parser: argparse.ArgumentParser, given: list[str]) -> None:
             parser.error(f"{option}: there is no folder {os.path.dirname(path)}")
         files[option] = os.path.abspath(path)
     made = profile()
+    ran = True
+    error = parser.error
+
+    def fail(message: str) -> NoReturn:
+        nonlocal ran
+        ran = False
+        error(message)
+
+    parser.error = fail  # type: ignore[method-assign]
     try:
-        _run(parser, given, lambda: made.start())
+        _run(parser, given, made.start)
     finally:
-        if made.stop():
+        if made.stop() and ran:
             print(made, file=sys.stderr)
             if "--json" in files:
                 made.to_json(files["--json"])

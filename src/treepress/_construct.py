@@ -7,12 +7,13 @@ and errors stay Equinox's own: what may lead to one is left to it.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import itertools
 import sys
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from types import FunctionType
 from typing import Any, Final, Generic, Protocol
 
@@ -44,7 +45,7 @@ except (ImportError, AttributeError) as error:
 
 _META: Final[Any] = type(eqx.Module)
 CALL: Final[Any] = vars(_META).get("__call__")
-_SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
+SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
 _NEW: Final[Any] = vars(eqx.Module).get("__new__")
 
 # All that these functions of Equinox's speak of. Should it be anything else, they do what the
@@ -129,7 +130,7 @@ def why_never() -> str:
     if not reason:
         functions = {
             "__call__": CALL,
-            "__setattr__": _SETATTR,
+            "__setattr__": SETATTR,
             "__new__": _NEW,
             "abstract __call__": vars(BetterABCMeta).get("__call__"),
         }
@@ -269,7 +270,7 @@ def sets_its_fields(cls: Any) -> bool:
     """Whether a kernel can take the place of `__init__`."""
     return (
         bool(theirs._has_dataclass_init[cls])
-        and vars(eqx.Module).get("__setattr__") in (_SETATTR, _our_setattr)
+        and vars(eqx.Module).get("__setattr__") in (SETATTR, _our_setattr)
         and not any(
             type(f.default) in theirs._transform_types for f in dataclasses.fields(cls)
         )
@@ -334,6 +335,24 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
+@contextlib.contextmanager
+def initialising() -> Iterator[Callable[[Any], Any]]:
+    """Gives what makes instances whose attributes may be set, as long as this is open."""
+    made = []
+
+    def blank(cls: Any) -> Any:
+        instance = object.__new__(cls)
+        theirs._currently_initialising.add(instance)
+        made.append(instance)
+        return instance
+
+    try:
+        yield blank
+    finally:
+        for instance in made:
+            theirs._currently_initialising.remove(instance)
+
+
 def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     plan = _plans.get(cls)
@@ -350,7 +369,7 @@ def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _assign(self: Any, name: str, value: Any) -> None:
     if not _set(self, name, value):
-        _SETATTR(self, name, value)
+        SETATTR(self, name, value)
 
 
 def unseen(function: Any, original: Any) -> Any:
@@ -393,13 +412,13 @@ if not _fault:
         _is_warned_of,
     )
     _our_call: Final = unseen(_call, CALL)
-    _our_setattr: Final = unseen(_assign, _SETATTR)
+    _our_setattr: Final = unseen(_assign, SETATTR)
 
 
 def _hook() -> None:
     if vars(_META).get("__call__") is CALL:
         type.__setattr__(_META, "__call__", _our_call)
-    if vars(eqx.Module).get("__setattr__") is _SETATTR:
+    if vars(eqx.Module).get("__setattr__") is SETATTR:
         type.__setattr__(eqx.Module, "__setattr__", _our_setattr)
 
 
@@ -407,4 +426,4 @@ def _unhook() -> None:
     if vars(_META).get("__call__") is _our_call:
         type.__setattr__(_META, "__call__", CALL)
     if vars(eqx.Module).get("__setattr__") is _our_setattr:
-        type.__setattr__(eqx.Module, "__setattr__", _SETATTR)
+        type.__setattr__(eqx.Module, "__setattr__", SETATTR)

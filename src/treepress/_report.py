@@ -29,7 +29,7 @@ Table = tuple[Sequence[str], list[Sequence[str]]]
 
 
 def class_table(profile: Any) -> Table:
-    columns = ("class", "flattened", "each", "unflattened", "each", "attributes", "methods",
+    columns = ("class", "flattened", "each", "unflattened", "each", "read", "set", "bound",
                "made", "total", "of all", "with install()")  # fmt: skip
     rows: list[Sequence[str]] = []
     for each in profile.classes[:_MOST]:
@@ -42,6 +42,7 @@ def class_table(profile: Any) -> Table:
                 f"{each.unflattened:,}",
                 duration(each.unflatten) if each.unflattened else "",
                 f"{each.read:,}",
+                f"{each.set:,}",
                 f"{each.bound:,}",
                 f"{each.constructed:,}",
                 duration(each.total),

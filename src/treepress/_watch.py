@@ -6,6 +6,7 @@ What they cost themselves is added up, to be taken off.
 """
 
 import functools
+import itertools
 import sys
 import sysconfig
 import time
@@ -48,6 +49,10 @@ class Times:
         ]
         return sum(kept) / len(kept)
 
+    def median(self) -> float:
+        """For what may hold anything else, now and then."""
+        return sorted(self.samples)[len(self.samples) // 2] if self.samples else 0.0
+
 
 class NodeWatch:
     """The nodes of one class: how many, and how long they take with each of two functions."""
@@ -76,6 +81,8 @@ class Events(NamedTuple):
     read: Counter[type]
     bound: Counter[type]
     constructed: Counter[type]
+    # Those in what is constructed too.
+    set: Counter[type]
 
     def since(self, before: "Events") -> "Events":
         return Events(*[now - then for now, then in zip(self, before)])
@@ -89,6 +96,8 @@ class Watch:
         self.reads: Counter[type] = Counter()
         self.bound: Counter[type] = Counter()
         self.constructed: Counter[type] = Counter()
+        self.set: Counter[type] = Counter()
+        self.read_times, self.bound_times, self.set_times = Times(), Times(), Times()
         self.sites: Counter[tuple[CodeType, int, str]] = Counter()
         self.site_times: dict[tuple[CodeType, int, str], float] = {}
         # What all hooks have cost, in nanoseconds.
@@ -113,6 +122,7 @@ class Watch:
         self._watch_others()
         if hot:
             self._watch_reads()
+            self._watch_sets()
             self._watch_construction()
 
     def stop(self) -> None:
@@ -128,13 +138,16 @@ class Watch:
             self.reads.copy(),
             self.bound.copy(),
             self.constructed.copy(),
+            self.set.copy(),
         )
 
     def forget(self, cls: type) -> None:
         """Count nothing of a class that was only there to be measured."""
         self.nodes.pop(cls, None)
-        for counter in (self.reads, self.bound, self.constructed):
+        for counter in (self.reads, self.bound, self.constructed, self.set):
             del counter[cls]
+        for times in (self.read_times, self.bound_times, self.set_times):
+            times.samples.clear()
         self.sites.clear()
         self.site_times.clear()
 
@@ -320,19 +333,53 @@ class Watch:
     # Attributes, methods and construction
 
     def _watch_reads(self) -> None:
-        reads, costs = self.reads, self.costs
+        reads, times, costs = self.reads, self.read_times, self.costs
+        numbers = itertools.count(1)
 
         def make(theirs: Any) -> Any:
             def read(obj: Any, name: str) -> Any:
-                # What flattens reads the `__dict__`, which is counted there.
-                if not self.paused and name != "__dict__":
-                    reads[type(obj)] += 1
                 self.cost += costs.read
-                return theirs(obj, name)
+                # What flattens reads the `__dict__`, which is counted there.
+                if self.paused or name == "__dict__":
+                    return theirs(obj, name)
+                reads[type(obj)] += 1
+                if next(numbers) % _STRIDE:
+                    return theirs(obj, name)
+                before = self.cost
+                begin = clock()
+                out = theirs(obj, name)
+                end = clock()
+                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                self.cost += clock() - end
+                return out
 
             return read
 
         self.put(_reads.EQUINOX, make, _stub_of_two)
+
+    def _watch_sets(self) -> None:
+        sets, times, costs = self.set, self.set_times, self.costs
+        numbers = itertools.count(1)
+
+        def make(theirs: Any) -> Any:
+            def assign(obj: Any, name: str, value: Any) -> Any:
+                self.cost += costs.read
+                if self.paused:
+                    return theirs(obj, name, value)
+                sets[type(obj)] += 1
+                if next(numbers) % _STRIDE:
+                    return theirs(obj, name, value)
+                before = self.cost
+                begin = clock()
+                theirs(obj, name, value)
+                end = clock()
+                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                self.cost += clock() - end
+
+            # Warnings count frames up to the code that they are about.
+            return _construct.unseen(assign, _construct.SETATTR)
+
+        self.put(_construct.SETATTR, make, stub_of_any)
 
     def _watch_construction(self) -> None:
         constructed, bound, costs = self.constructed, self.bound, self.costs
@@ -348,10 +395,14 @@ class Watch:
                 bound[type(args[1]) if len(args) > 1 else cls] += 1
                 # What it reads is part of binding a method.
                 self.paused += 1
+                before = self.cost
+                begin = clock()
                 try:
                     return theirs(cls, *args, **kwargs)
                 finally:
                     self.paused -= 1
+                    took = clock() - begin - (self.cost - before) - costs.clock
+                    self.bound_times.samples.append(took)
 
             # Warnings count frames up to the code that they are about.
             return _construct.unseen(construct, _construct.CALL)

@@ -36,6 +36,7 @@ class ClassProfile(NamedTuple):
         read: how many attributes were, by Equinox.
         bound: how many methods were, by Equinox.
         constructed: how many instances were, by Equinox.
+        set: how many attributes were set on instances that Equinox did not construct.
         total: all of these together.
         faster: what all of these would take after `treepress.install()`.
         reason: why it would not be accelerated, or was not watched.
@@ -50,6 +51,7 @@ class ClassProfile(NamedTuple):
     read: int
     bound: int
     constructed: int
+    set: int
     total: float
     faster: float
     reason: str
@@ -406,10 +408,19 @@ class _Rates:
         return self._nodes[key]
 
     def read(self) -> _Ways:
-        return self._compared("read", 3, False, lambda cls: _reading(cls(1.0, 1.0, 1.0)))
+        _, hot = self._compared("read", 3, False, lambda cls: _reading(cls(1.0, 1.0, 1.0)))
+        return _Ways(max(hot, self.watch.read_times.median()), hot)
 
     def bound(self) -> _Ways:
-        return self._compared("bound", 3, False, lambda cls: _binding(cls(1.0, 1.0, 1.0)))
+        _, hot = self._compared("bound", 3, False, lambda cls: _binding(cls(1.0, 1.0, 1.0)))
+        # It was read, and a `BoundMethod` was made.
+        theirs = self.watch.bound_times.mean() + self.read().theirs
+        return _Ways(max(hot, theirs), hot)
+
+    def set(self) -> _Ways:
+        with _construct.initialising() as initialised:
+            _, hot = self._compared("set", 3, False, lambda cls: _setting(initialised(cls)))
+        return _Ways(max(hot, self.watch.set_times.median()), hot)
 
     def constructed(self, cls: Any) -> _Ways:
         count = len(dataclasses.fields(cls))
@@ -451,6 +462,11 @@ class _Rates:
                 # Those that bound a method are counted there.
                 count -= events.bound.get(cls, 0)
                 add(cls, count, self._if_hot(cls, self.read()))
+        for cls, count in events.set.items():
+            # The others are part of what is constructed.
+            count -= _fields_set(events, cls)
+            if count > 0:
+                add(cls, count, self._if_set(cls, self.set()))
         for cls, count in events.bound.items():
             if count:
                 add(cls, count, self._if_hot(cls, self.bound()))
@@ -462,6 +478,12 @@ class _Rates:
     @staticmethod
     def _if_hot(cls: type, ways: _Ways) -> _Ways:
         if _hot.unfit(cls) or _node.unusual(cls, eqx.Module):
+            return _Ways(ways.theirs, ways.theirs)
+        return ways
+
+    @staticmethod
+    def _if_set(cls: type, ways: _Ways) -> _Ways:
+        if _node.unusual(cls, eqx.Module) or _construct.why_never():
             return _Ways(ways.theirs, ways.theirs)
         return ways
 
@@ -482,6 +504,13 @@ def _instance(cls: Any) -> Any:
 
 def _reading(instance: Any) -> Callable[[], Any]:
     return lambda: instance.x0
+
+
+def _setting(instance: Any) -> Callable[[], Any]:
+    def work() -> None:
+        instance.x0 = 1.0
+
+    return work
 
 
 def _binding(instance: Any) -> Callable[[], Any]:
@@ -562,6 +591,12 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
     )
 
 
+def _fields_set(events: Events, cls: Any) -> int:
+    """How many attributes were set on what Equinox constructed, about."""
+    constructed = events.constructed.get(cls, 0)
+    return constructed * len(dataclasses.fields(cls)) if constructed else 0
+
+
 def _saved_meanwhile(watch: Watch, rates: _Rates) -> float:
     """What kernels have saved already, in the nodes that went through them."""
     saved = 0.0
@@ -593,6 +628,7 @@ def _class_profile(
         events.read[cls] - events.bound[cls],
         events.bound[cls],
         events.constructed[cls],
+        max(0, events.set[cls] - _fields_set(events, cls)),
         ways.theirs / 1e9,
         ways.ours / 1e9,
         _reason(cls, node),
