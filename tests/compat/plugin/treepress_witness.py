@@ -22,7 +22,8 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     if every == 1:
         return
     seen: Counter[str] = Counter()
-    kept, left = [], []
+    kept: list[Any] = []
+    left: list[Any] = []
     for item in items:
         function = item.nodeid.partition("[")[0]
         (left if seen[function] % every else kept).append(item)
