@@ -1,6 +1,6 @@
 # make demo    what treepress gains you, on a real model and real quantities
 # make test    the tests, on the compiled kernels and on the Python fallback
-# make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make bench   this machine's benchmark tables, plots and JSON in benchmarks/results
 # make compat  other projects' test suites, without treepress.auto and with it; those of
 #              Equinox, lineax and optimistix too if EQUINOX, LINEAX, OPTIMISTIX are the
 #              folders of checkouts of them
