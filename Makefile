@@ -1,12 +1,13 @@
 # make demo    what treepress gains you, on a real model and real quantities
 # make test    the tests, on the compiled kernels and on the Python fallback
-# make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make bench   this machine's benchmark tables, plots and JSON in benchmarks/results
 # make compat  other projects' test suites, without treepress.auto and with it; those of
 #              Equinox, lineax and optimistix too if EQUINOX, LINEAX, OPTIMISTIX are the
 #              folders of checkouts of them
 # make wheel   what is published, in dist: source package, pure and compiled wheel, checked
 # make wheels  the same with a compiled wheel for each Python found on this machine
 # make lint    mypy --strict and ruff
+# make docs    the documentation, in site, from docs and the docstrings
 # make help    this list
 # make clean   removes what these made
 #
@@ -47,6 +48,12 @@ lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/.docs
+	$(BIN)/python -m mkdocs serve --strict
+
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -64,7 +71,7 @@ help:
 	@sed -n '/^#$$/q; s/^# //p' Makefile
 
 clean:
-	rm -rf .venv build dist benchmarks/build tests/compat/build src/treepress.egg-info
+	rm -rf .venv build dist site benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test bench compat wheel wheels lint help clean
+.PHONY: demo test bench compat wheel wheels lint docs docs-serve help clean
 .SECONDARY:
