@@ -10,6 +10,7 @@ import functools
 import random
 import sys
 import time
+import weakref
 from types import FunctionType
 from typing import Any, Final
 
@@ -50,11 +51,12 @@ class FunctionWatch:
 class Twin:
     def __init__(self, function: Any, args: Any, kwargs: Any, out: Any) -> None:
         # A function with arrays in it, as a Module, is one more argument.
-        leaves, _ = jtu.tree_flatten(function)
-        self.function = function if any(map(is_array, leaves)) else None
-        given = _small(((self.function, *args), kwargs))
-        results, treedef = jtu.tree_flatten(out)
-        kinds = [is_array(leaf) for leaf in results]
+        first = function if any(map(is_array, jtu.tree_leaves(function))) else None
+        given = _small(((first, *args), kwargs))
+        leaves, treedef = jtu.tree_flatten(out)
+        kinds = [is_array(leaf) for leaf in leaves]
+        # No array of the program is kept.
+        results = [None if kind else leaf for kind, leaf in zip(kinds, leaves)]
 
         def same(*args: Any, **kwargs: Any) -> Any:
             total = sum(
@@ -65,8 +67,8 @@ class Twin:
                 ),
                 jnp.zeros((), jnp.float32),
             )
-            leaves = [total if kind else leaf for kind, leaf in zip(kinds, results)]
-            return jtu.tree_unflatten(treedef, leaves)
+            made = [total if kind else leaf for kind, leaf in zip(kinds, results)]
+            return jtu.tree_unflatten(treedef, made)
 
         def flat(*arrays: Any) -> Any:
             total = sum(
@@ -75,11 +77,11 @@ class Twin:
             )
             return tuple([total for kind in kinds if kind])
 
-        self.args, self.kwargs = given
+        small, named = given
         arrays = [leaf for leaf in jtu.tree_leaves(given) if is_array(leaf)]
         self.ways: Final[tuple[Any, ...]] = (
-            functools.partial(eqx.filter_jit(same), *self.args, **self.kwargs),
-            functools.partial(filter_jit(same), *self.args, **self.kwargs),
+            functools.partial(eqx.filter_jit(same), *small, **named),
+            functools.partial(filter_jit(same), *small, **named),
             functools.partial(jax.jit(flat), *arrays),
         )
         self.times: Final = (Times(), Times(), Times())
@@ -128,7 +130,7 @@ class Calls:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.functions: dict[tuple[str, str], FunctionWatch] = {}
-        self._wrappers: dict[int, tuple[Any, FunctionWatch]] = {}
+        self._wrappers: dict[int, tuple[weakref.ref[Any], FunctionWatch]] = {}
         self.reason = ""
 
     def start(self) -> None:
@@ -210,7 +212,7 @@ class Calls:
 
     def _found(self, wrapper: Any) -> FunctionWatch:
         known = self._wrappers.get(id(wrapper))
-        if known is not None and known[0] is wrapper:
+        if known is not None and known[0]() is wrapper:
             return known[1]
         function = wrapper.__wrapped__
         while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
@@ -224,8 +226,8 @@ class Calls:
         found = self.functions.setdefault((name, where), FunctionWatch(name, where))
         if len(self._wrappers) >= _MOST_WRAPPERS:
             self._wrappers.clear()
-        # With the wrapper itself, so that no other has its id.
-        self._wrappers[id(wrapper)] = (wrapper, found)
+        # Another may have its id once it is gone.
+        self._wrappers[id(wrapper)] = (weakref.ref(wrapper), found)
         return found
 
 

@@ -194,6 +194,8 @@ class Profile:
         try:
             self._found = _estimate(self._watch, self._calls, elapsed)
         finally:
+            # What they hold is the program's.
+            self._watch, self._calls = Watch(), Calls(Watch())
             _running.release()
         return True
 
