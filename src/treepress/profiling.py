@@ -331,7 +331,7 @@ class _Probe:
         return costs
 
 
-def least(work: Callable[[], Any], rounds: int = 20, number: int = 40) -> float:
+def least(work: Callable[[], Any], rounds: int = 150, number: int = 10) -> float:
     """The nanoseconds that something takes, the least of several rounds."""
     times = []
     for _ in range(rounds):
