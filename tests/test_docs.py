@@ -50,6 +50,8 @@ def run(page: Path, code: str, folder: Path) -> None:
         capture_output=True,
         text=True,
         timeout=300,
+        # Some write files.
+        cwd=folder,
         env={**os.environ, "TREEPRESS_BACKEND": treepress.backend},
     )
     assert done.returncode == 0, done.stderr
