@@ -485,7 +485,7 @@ def test_instances_are_what_they_were() -> None:
     assert repr(Box(2)).endswith("Box(x=2)")
     assert jtu.tree_structure(Box(2)) == jtu.tree_structure(Box(3))
     assert str(inspect.signature(Box)) == "(x: ~T) -> None"
-    assert inspect.signature(META.__call__) == inspect.signature(_construct._CALL)
+    assert inspect.signature(META.__call__) == inspect.signature(_construct.CALL)
     assert pickle.loads(pickle.dumps(Picklable([1]))) == Picklable([1])
 
 
@@ -535,7 +535,7 @@ def test_taken_back() -> None:
     plain = simple(eqx.Module)
     treepress.accelerate(plain)
     assert treepress.describe(plain).constructed
-    assert vars(META)["__call__"] is not _construct._CALL
+    assert vars(META)["__call__"] is not _construct.CALL
     treepress.accelerate(plain, hot=False)
     assert not treepress.describe(plain).constructed
     assert plain(1).x == 1

@@ -879,18 +879,18 @@ def test_uninstall_in_the_midst_of_install_is_done_after_it(
 def test_an_interrupt_loses_nothing(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = fresh()
     before = held(cls)
-    set_state = _swap._set_state
+    set_state = _swap.set_state
 
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
     if where == "_give_back":
         treepress.accelerate(cls)
-    monkeypatch.setattr(_swap, "_set_state", interrupted)
+    monkeypatch.setattr(_swap, "set_state", interrupted)
     change = treepress.deaccelerate if where == "_give_back" else treepress.accelerate
     with pytest.raises(KeyboardInterrupt):
         change(cls)
-    monkeypatch.setattr(_swap, "_set_state", set_state)
+    monkeypatch.setattr(_swap, "set_state", set_state)
     assert jax.tree.leaves(cls(1, "m")) == [1]
     treepress.accelerate(cls)
     assert kernel_in_use(cls)
