@@ -6,6 +6,7 @@ A model that is built anew by the same code says where each array belongs.
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from safetensors.flax import load_file, save_file
 import treepress
 
 
-def build(key):
+def build(key: jax.Array) -> Any:
     return {
         "encoder": eqx.nn.MLP(4, 8, 16, 1, key=key),
         "norm": eqx.nn.LayerNorm(8),
@@ -23,28 +24,28 @@ def build(key):
     }
 
 
-def apply(model, x):
+def apply(model: Any, x: jax.Array) -> Any:
     return model["rate"] * model["norm"](model["encoder"](x))
 
 
-def split(model):
+def split(model: Any) -> Any:
     """The treedef, the arrays by their paths, and all else."""
     return treepress.tree_partition(model, jax.Array, simple=True, separator="/")
 
 
-def save(path, model):
+def save(path: Path, model: Any) -> None:
     _, arrays, _ = split(model)
     save_file(arrays, path)
 
 
-def load(path, like):
+def load(path: Path, like: Any) -> Any:
     """The arrays of a file in a model of the same structure."""
     treedef, arrays, rest = split(like)
     # `|` keeps the order of `arrays`; names that are no path are an error of tree_combine.
     return treepress.tree_combine(treedef, arrays | load_file(path), rest)
 
 
-def main():
+def main() -> None:
     trained, fresh = build(jax.random.key(0)), build(jax.random.key(1))
     x = jnp.arange(4.0)
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,8 @@ apart. The mixin has compiled kernels do that. Where treepress is not installed 
 works as before.
 """
 
+from typing import Any, NoReturn
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ try:
     from treepress import FlatMixin
 except ImportError:
 
-    class FlatMixin:
+    class FlatMixin:  # type: ignore[no-redef]
         """Nothing, where there is no treepress."""
 
 
@@ -25,35 +27,35 @@ class Dual(FlatMixin, quax.ArrayValue):
     slope: jax.Array = eqx.field(converter=jnp.asarray)
     of: str = eqx.field(static=True)
 
-    def aval(self):
+    def aval(self) -> jax.core.ShapedArray:
         return jax.core.ShapedArray(self.value.shape, self.value.dtype)
 
-    def materialise(self):
+    def materialise(self) -> NoReturn:
         raise ValueError("a Dual would lose its slope")
 
 
 @quax.register(jax.lax.mul_p)
-def _(x: Dual, y: Dual, **_):
+def _(x: Dual, y: Dual, **_: Any) -> Dual:
     assert x.of == y.of
     return Dual(x.value * y.value, x.slope * y.value + x.value * y.slope, x.of)
 
 
 @quax.register(jax.lax.add_p)
-def _(x: Dual, y: Dual, **_):
+def _(x: Dual, y: Dual, **_: Any) -> Dual:
     assert x.of == y.of
     return Dual(x.value + y.value, x.slope + y.slope, x.of)
 
 
 @quax.register(jax.lax.sin_p)
-def _(x: Dual, **_):
+def _(x: Dual, **_: Any) -> Dual:
     return Dual(jnp.sin(x.value), jnp.cos(x.value) * x.slope, x.of)
 
 
-def function(x):
+def function(x: Any) -> Any:
     return jnp.sin(x * x) + x
 
 
-def main():
+def main() -> None:
     x = Dual(jnp.linspace(0.0, 1.0, 5), jnp.ones(5), "x")
     y = jax.jit(quax.quaxify(function))(x)
     expected = jax.vmap(jax.grad(function))(x.value)

@@ -16,7 +16,7 @@ DAY = u.Quantity(1 / 365.25, "yr")
 
 
 @jax.jit
-def step(position, velocity):
+def step(position: u.Quantity, velocity: u.Quantity) -> tuple[u.Quantity, u.Quantity]:
     """Half a kick, a drift, half a kick."""
     velocity = velocity + DAY / 2 * pull(position)
     position = position + DAY * velocity
@@ -24,20 +24,20 @@ def step(position, velocity):
     return position, velocity
 
 
-def pull(position):
+def pull(position: u.Quantity) -> u.Quantity:
     return -MU * position / radius(position) ** 3
 
 
-def radius(position):
+def radius(position: u.Quantity) -> u.Quantity:
     return qnp.sqrt(qnp.sum(position**2))
 
 
 @jax.jit
-def energy(position, velocity):
+def energy(position: u.Quantity, velocity: u.Quantity) -> u.Quantity:
     return qnp.sum(velocity**2) / 2 - MU / radius(position)
 
 
-def main():
+def main() -> None:
     position = u.Quantity(jnp.array([1.0, 0.0]), "AU")
     velocity = u.Quantity(jnp.array([0.0, 2 * jnp.pi]), "AU / yr")
     start, before = position, energy(position, velocity)

@@ -8,8 +8,9 @@ import jax.tree_util as jtu
 import pytest
 
 import treepress
-from treepress._node import compile_functions, getdict_of, unfit
-from twins import one_level, state
+from treepress._node import getdict_of, unfit
+from treepress.fallback.node import compile_functions
+from twins import META, one_level, state
 
 
 class Quantity(treepress.Module):
@@ -53,9 +54,7 @@ def test_kernel_is_chosen_by_the_number_of_fields() -> None:
     names = {}
     for n in (WIDE - 1, WIDE):
         annotations = {f"f{i}": Any for i in range(n)}
-        cls = type(eqx.Module)(
-            "Wide", (treepress.Module,), {"__annotations__": annotations}
-        )
+        cls = META("Wide", (treepress.Module,), {"__annotations__": annotations})
         names[n] = treepress.describe(cls).kernel
     assert names == {WIDE - 1: "ModuleFlatten", WIDE: "ModuleFlattenWide"}
 

@@ -49,7 +49,7 @@ class Traces:
 def same(one: Any, other: Any) -> bool:
     """Whether two trees are the same, static values by their types too."""
     ones, others = jtu.tree_leaves_with_path(one), jtu.tree_leaves_with_path(other)
-    if jtu.tree_structure(one) != jtu.tree_structure(other):
+    if jax.tree.structure(one) != jax.tree.structure(other):
         return False
     for (_, a), (_, b) in zip(ones, others):
         if type(a) is not type(b):
@@ -67,7 +67,7 @@ def same(one: Any, other: Any) -> bool:
 class Linear(eqx.Module):
     weight: jax.Array
     bias: jax.Array
-    name: str = eqx.field(static=True, default="linear")
+    name: Any = eqx.field(static=True, default="linear")
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.weight * x + self.bias
@@ -207,6 +207,7 @@ def test_another_transformation(linear: Linear) -> None:
     def loss(model: Linear, x: jax.Array) -> jax.Array:
         return model(x).sum()
 
+    make: Any
     for make in (eqx.filter_grad, eqx.filter_value_and_grad):
         assert same(
             treepress.filter_jit(make(loss))(linear, X),
@@ -227,7 +228,7 @@ def test_what_has_no_name() -> None:
             return 2 * x
 
     assert same(treepress.filter_jit(Callable_())(X), 2 * X)
-    assert repr(treepress.filter_jit(Callable_())).startswith("filter_jit(test_what")  # type: ignore[attr-defined]
+    assert repr(treepress.filter_jit(Callable_())).startswith("filter_jit(test_what")
     # A type, a built-in.
     assert same(treepress.filter_jit(Linear)(X, X), Linear(X, X))
     assert treepress.filter_jit(math.prod)((2, 3)) == 6
@@ -417,13 +418,13 @@ def test_static_fields_without_a_hash() -> None:
         traces = Traces(lambda m, x: m.bias)
         jitted = jit(traces.function)
         names = ["a"]
-        jitted(Linear(X, X, names), X)  # type: ignore[arg-type]
-        jitted(Linear(X, X, ["a"]), X)  # type: ignore[arg-type]
-        jitted(Linear(X, X, ["b"]), X)  # type: ignore[arg-type]
+        jitted(Linear(X, X, names), X)
+        jitted(Linear(X, X, ["a"]), X)
+        jitted(Linear(X, X, ["b"]), X)
         # By identity, so nobody sees that it has changed.
-        jitted(Linear(X, X, names), X)  # type: ignore[arg-type]
+        jitted(Linear(X, X, names), X)
         names.append("b")
-        jitted(Linear(X, X, names), X)  # type: ignore[arg-type]
+        jitted(Linear(X, X, names), X)
         counts.append(traces.count)
     assert counts == [2, 2]
 
@@ -433,12 +434,12 @@ def test_a_static_field_that_cannot_be_compared() -> None:
         jitted = jit(lambda m, x: m.bias)
         array = np.arange(3)
         for _ in range(2):
-            jitted(Linear(X, X, array), X)  # type: ignore[arg-type]
+            jitted(Linear(X, X, array), X)
             if jit is treepress.filter_jit:
                 # For Equinox this alone is an error.
                 jitted(Linear(X, X, "other"), X)
         with pytest.raises(ValueError, match="compar|equality"):
-            jitted(Linear(X, X, np.arange(3)), X)  # type: ignore[arg-type]
+            jitted(Linear(X, X, np.arange(3)), X)
 
 
 def test_arguments_without_a_hash() -> None:
@@ -488,7 +489,7 @@ def test_deep_trees_and_deep_statics() -> None:
     jitted = treepress.filter_jit(lambda x: x)
     assert same(jitted(deep), deep)
     assert jitted(Linear(X, X, value)).name is value
-    out = jitted(Linear(X, X, (value, 1)))  # type: ignore[arg-type]
+    out = jitted(Linear(X, X, (value, 1)))
     assert out.name[0] is value
 
 
@@ -566,7 +567,7 @@ def test_donation(donate: Any) -> None:
 
         a, b, c = jnp.ones(3), [jnp.ones(4), 2], jnp.ones(5)
         for _ in range(3):
-            old = (a, b[0], c)
+            old: Any = (a, b[0], c)
             a, b, c = function(a, b, c=c)
             first = "first" not in donate
             assert [x.is_deleted() for x in old] == [first, True, True]
@@ -636,9 +637,10 @@ def test_arguments_of_jit() -> None:
     ],
 )
 def test_refused_arguments_of_jit(name: str) -> None:
+    keywords: Any = {name: 0}
     for jit in (eqx.filter_jit, treepress.filter_jit):
         with pytest.raises(ValueError, match=name):
-            jit(lambda x: x, **{name: 0})
+            jit(lambda x: x, **keywords)
 
 
 def test_names_in_the_lowered_code() -> None:
@@ -684,7 +686,8 @@ def test_lower_and_compile_a_module(linear: Linear) -> None:
 
 @pytest.mark.skipif(not hasattr(jax.jit(lambda: None), "trace"), reason="an old JAX")
 def test_trace(linear: Linear) -> None:
-    jitted: Any = treepress.filter_jit(lambda m, x: [m(x), 1])
+    filter_jit: Any = treepress.filter_jit
+    jitted = filter_jit(lambda m, x: [m(x), 1])
     traced = jitted.trace(linear, X)
     assert isinstance(traced.traced, jax.stages.Traced)
     assert len(traced.jaxpr.in_avals) >= 3
@@ -693,7 +696,8 @@ def test_trace(linear: Linear) -> None:
 
 
 def test_cache_size() -> None:
-    jitted: Any = treepress.filter_jit(lambda x, y=1: x)
+    filter_jit: Any = treepress.filter_jit
+    jitted = filter_jit(lambda x, y=1: x)
     assert jitted._cache_size() == 0
     jitted(X)
     jitted(X)
@@ -717,7 +721,7 @@ def test_inside_of_others() -> None:
     jitted = treepress.filter_jit(quadratic)
     tree = {"a": jnp.array(2.0), "b": "static"}
 
-    def y(x: jax.Array) -> jax.Array:
+    def y(x: jax.Array) -> Any:
         return jitted(tree, x)["y"]
 
     assert same(jax.jit(y)(X), 2 * X * X)
@@ -958,7 +962,7 @@ def test_an_equinox_that_is_not_known() -> None:
 
 def test_errors_of_a_trace() -> None:
     @treepress.filter_jit
-    def function(x: Any, fail: bool) -> Any:
+    def function(x: Any, fail: Any) -> Any:
         if fail:
             raise KeyError("mine")
         return x
@@ -1006,13 +1010,14 @@ def test_disable_jit() -> None:
 
 
 def test_x64() -> None:
-    if not hasattr(jax.experimental, "enable_x64"):
+    experimental: Any = jax.experimental
+    if not hasattr(experimental, "enable_x64"):
         pytest.skip("this JAX has no such context")
 
     def steps(jitted: Any) -> None:
         for _ in range(2):
             jitted(np.ones(3))
-            with jax.experimental.enable_x64():
+            with experimental.enable_x64():
                 assert jitted(np.ones(3))[0].dtype == np.float64
 
     ours, theirs = counts(steps)

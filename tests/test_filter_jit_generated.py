@@ -59,7 +59,7 @@ arrays = st.sampled_from(
 
 def nodes(children: Any) -> Any:
     keys = st.sampled_from(["a", "b", "c"])
-    modules = st.sampled_from([Plain, Fast])
+    modules: Any = st.sampled_from([Plain, Fast])
     return st.one_of(
         st.lists(children, max_size=3).map(lambda c: lambda: [x() for x in c]),
         st.lists(children, max_size=3).map(lambda c: lambda: tuple([x() for x in c])),
@@ -114,7 +114,7 @@ def described(result: Any) -> Any:
 def test_calls(made: Any, order: list[int], donate: Any) -> None:
     found = []
     for jit in (eqx.filter_jit, treepress.filter_jit):
-        traced = []
+        traced: list[None] = []
 
         def function(a: Any, b: Any = 7, *args: Any, k: Any = None, **kwargs: Any) -> Any:
             traced.append(None)  # noqa: B023
@@ -184,7 +184,8 @@ def test_memory() -> None:
     unit = 1024 if sys.platform == "darwin" else 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_calls, "MOST_ENTRIES", 64)
-        jitted: Any = treepress.filter_jit(lambda x, tree: x)
+        filter_jit: Any = treepress.filter_jit
+        jitted = filter_jit(lambda x, tree: x)
         # Lowered and compiled for few; to be looked up is what each is.
         calls, own = jitted._calls, jitted._own
         x = jnp.ones(2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from twins import Failure, assert_twins, getdict, one_level, outcome
+from twins import META, Failure, assert_twins, getdict, one_level, outcome
 
 NAMES = ["a", "b", "c", "value", "unit", "é", "class", "self", "_p", "__q", "state"]
 WRAPPERS = ["__module__", "__name__", "__qualname__", "__doc__", "__annotations__"]
@@ -59,15 +59,15 @@ def make_class(
         if depth == 0 and base is treepress.Module:
             bases = (treepress.FlatMixin, eqx.Module)
             bases = bases[::-1] if mixin_last else bases
-        cls = type(eqx.Module)(f"Level{depth}", bases, namespace)
+        cls = META(f"Level{depth}", bases, namespace)
     return cls
 
 
 def fill(
-    data: st.DataObject, classes: tuple[type, type], children: Any
+    data: st.DataObject, classes: tuple[Any, Any], children: Any
 ) -> tuple[eqx.Module, eqx.Module]:
     """An instance of each class with the same fields set, in any order, to the same."""
-    pair = tuple(object.__new__(cls) for cls in classes)
+    pair: tuple[Any, ...] = tuple(object.__new__(cls) for cls in classes)
     plain_fields = {f.name: f for f in classes[0].__dataclass_fields__.values()}
     names = data.draw(st.permutations(list(plain_fields)))
     kept = data.draw(st.sampled_from([len(names), len(names), max(0, len(names) - 1), 0]))
@@ -82,7 +82,7 @@ def fill(
             values = children()
         for obj, value in zip(pair, values, strict=True):
             getdict(obj)[name] = value
-    return pair  # type: ignore[return-value]
+    return pair
 
 
 @pytest.mark.parametrize("how", ["FlatMixin", "accelerate"])

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _hot
+from treepress import _hot, _methods
 from twins import getdict, in_threads, outcome
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class HotModule(treepress.Module, hot=True):
     """What the classes of these tests derive from."""
 
 
-BoundMethod = _hot.BoundMethod
+BoundMethod: Any = _methods.BoundMethod
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +233,7 @@ def test_bound_methods_as_pytrees() -> None:
             return self.w * x
 
     model = Model(jnp.arange(3.0))
-    method = model.apply
+    method: Any = model.apply
     assert type(method) is BoundMethod
     assert method == model.apply
     assert eqx.tree_equal(method, BoundMethod(Model.apply, model))
@@ -257,7 +257,7 @@ def test_what_a_function_says_of_itself_is_read_anew() -> None:
     assert model.f.__doc__ is None
     Model.f.__doc__ = "new"
     Model.f.__name__ = "other"
-    assert (model.f.__doc__, model.f.__name__) == ("new", "other")
+    assert (model.f.__doc__, model.f.__name__) == ("new", "other")  # type: ignore[comparison-overlap]
     assert getdict(model.f) == getdict(BoundMethod(Model.f, model))
 
 
@@ -304,7 +304,7 @@ def test_a_base_that_is_not_hot() -> None:
             return "g"
 
     AlsoPlain.__qualname__ = Hot.__qualname__
-    hot = Hot(1)
+    hot: Any = Hot(1)
     for name in ("f", "g", "mixed"):
         assert type(getattr(hot, name)) is BoundMethod
     assert type(vars(Cold)["f"]) is types.FunctionType, "it was not touched"
@@ -369,6 +369,7 @@ def test_below_a_hot_class() -> None:
 
         class Neither(Base): ...
 
+        cls: Any
         for cls in (Old, New, Neither):
             obj = cls(1)
             assert type(obj.f) is BoundMethod
@@ -455,7 +456,7 @@ def test_attribute_reads_that_ask_the_hot_base() -> None:
     for name in ("f", "g", "h", "mixed"):
         assert type(getattr(Below(), name)) is BoundMethod, name
     Below.later = lambda self: "later"  # type: ignore[attr-defined]
-    assert type(Below().later) is BoundMethod  # type: ignore[attr-defined]
+    assert type(Below().later) is BoundMethod
     with unittest.mock.patch.object(Base, "__getattribute__", object.__getattribute__):
         pass
     assert type(Base().f) is BoundMethod
@@ -534,9 +535,9 @@ def test_what_is_no_choice() -> None:
     class Model(eqx.Module): ...
 
     for call in (
-        lambda: treepress.accelerate(Model, hot="no"),
-        lambda: treepress.install(hot=1),
-        lambda: treepress.installed(hot="x").__enter__(),
+        lambda: treepress.accelerate(Model, hot="no"),  # type: ignore[arg-type]
+        lambda: treepress.install(hot=1),  # type: ignore[arg-type]
+        lambda: treepress.installed(hot="x").__enter__(),  # type: ignore[arg-type]
     ):
         with pytest.raises(TypeError, match="hot is .*; write True"):
             call()
@@ -652,7 +653,7 @@ def test_tools_see_the_functions() -> None:
     assert dict(inspect.getmembers(Model, inspect.isfunction))["method"] is Model.method
     assert "method" in dir(model)
     assert "method" in dir(Model)
-    text = pydoc.render_doc(Model, renderer=pydoc.plaintext)
+    text = pydoc.render_doc(Model, renderer=vars(pydoc)["plaintext"])
     assert "method(self, y: 'int' = 0) -> 'str'" in text
     assert "Says it." in text
     # As a finder of documentation that reads the source's objects does.
@@ -730,7 +731,7 @@ def test_pickle_and_copy() -> None:
 
 
 def test_patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    obj = Picklable(3)
+    obj: Any = Picklable(3)
     before = snapshot(Picklable)
 
     def patched(self: Any) -> str:
@@ -766,6 +767,7 @@ def test_abstract_methods() -> None:
         pass
 
     assert Square().area() == 1.0
+    cls: Any
     for cls in (Shape, Still):
         with pytest.raises(TypeError, match="abstract"):
             cls()
@@ -784,7 +786,7 @@ def test_plum() -> None:
             def f(self, y: int) -> str:
                 return "int"
 
-            @dispatch
+            @dispatch  # type: ignore[no-redef]
             def f(self, y: str) -> str:  # noqa: F811
                 return "str"
 
@@ -810,7 +812,8 @@ def test_class_hooks_are_untouched() -> None:
     class Below(Base): ...
 
     assert seen == ["Below"]
-    assert Below[3] == 3  # type: ignore[type-arg]
+    below: Any = Below
+    assert below[3] == 3
 
 
 def test_super_reaches_the_next_method() -> None:
@@ -889,6 +892,7 @@ def test_a_base_taken_back() -> None:
     class B(A):
         pass
 
+    take_back: Any
     for take_back in (
         lambda: treepress.deaccelerate(A),
         lambda: treepress.accelerate(A, hot=False),
@@ -931,7 +935,8 @@ def test_attributes_of_a_function_do_no_harm() -> None:
         f = function
 
     assert Model().f() == Model().f() == 1
-    assert Model.f.renew == "x"
+    kept: Any = Model.f
+    assert kept.renew == "x"
 
 
 def test_a_descriptor_put_on_another_class() -> None:
@@ -997,7 +1002,7 @@ def test_threads_that_make_subclasses() -> None:
 def equinox_reads(function: Callable[[], Any]) -> int:
     """How often Equinox's `__getattribute__` is called meanwhile."""
     count = 0
-    code = eqx.Module.__getattribute__.__code__  # type: ignore[attr-defined]
+    code = eqx.Module.__getattribute__.__code__
 
     def profile(frame: Any, event: str, arg: Any) -> None:
         nonlocal count
@@ -1019,7 +1024,7 @@ def test_attribute_reads_are_generic() -> None:
 
     plain = type("Plain", (eqx.Module,), {"__annotations__": {"x": Any}})(1)
     assert equinox_reads(lambda: plain.x) == 1
-    model = Model(1)
+    model: Any = Model(1)
     assert equinox_reads(lambda: (model.x, model.f, model.f.__self__)) == 0
     # Nothing of that is to be seen.
     assert "__getattribute__" not in vars(Model)
@@ -1092,10 +1097,12 @@ def make_hierarchy(spec: Any) -> list[Any]:
             above.append(eqx.Module)
         space = {name: attribute(kind, f"{name} of {i}") for name, kind in body.items()}
         space |= {"__qualname__": f"Class{i}", "__module__": __name__}
+
+        def fill(namespace: Any, space: Any = space) -> None:
+            namespace.update(space)
+
         try:
-            cls = types.new_class(
-                f"Class{i}", tuple(above), {}, lambda s, space=space: s.update(space)
-            )
+            cls = types.new_class(f"Class{i}", tuple(above), {}, fill)
         except TypeError:  # no order of the bases
             cls = types.new_class(f"Class{i}", (eqx.Module,))
         classes.append(cls)

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import treepress
-from twins import at_once
+from twins import META, at_once
 
 
 class Quantity(treepress.Module):
@@ -147,7 +147,7 @@ def test_threads_create_classes_and_flatten() -> None:
     def create(number: int) -> Any:
         def target() -> None:
             for i in range(30):
-                cls = type(eqx.Module)(
+                cls = META(
                     f"Made{number}_{i}",
                     (treepress.FlatMixin, eqx.Module) if i % 2 else (eqx.Module,),
                     {"__annotations__": {"a": Any, "b": Any}},

@@ -20,7 +20,7 @@ import pytest
 import treepress
 import twins as twins_module
 from treepress import _backend
-from twins import assert_twins, getdict, one_level, outcome, state, twins
+from twins import META, assert_twins, getdict, one_level, outcome, state, twins
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Model(treepress.Module):
     inner: Quantity
     name: str = eqx.field(static=True)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> Any:
         return self.weight @ x * self.inner.value
 
     def scaled(self, factor: float) -> jax.Array:
@@ -67,6 +67,7 @@ def test_kernels_are_those_of_the_backend() -> None:
     for function in functions:
         assert callable(function)
         if treepress.backend == "compiled":
+            assert _backend.kernels is not None
             assert type(function).__module__ == _backend.kernels.__name__
         else:
             assert type(function).__name__ == "function"
@@ -82,7 +83,7 @@ def test_mixin_is_a_plain_class_without_slots() -> None:
 
 
 def define_simple(base: type) -> Any:
-    class Simple(base):  # type: ignore[misc, valid-type]
+    class Simple(base):  # type: ignore[misc]
         a: Any
         s: Any = eqx.field(static=True)
         b: Any = 3
@@ -93,7 +94,7 @@ def define_simple(base: type) -> Any:
 
 @pytest.mark.parametrize("order", ["first", "last"])
 def test_bases_in_any_order(order: str) -> None:
-    bases = (treepress.FlatMixin, eqx.Module)
+    bases: tuple[type, ...] = (treepress.FlatMixin, eqx.Module)
     if order == "last":
         bases = bases[::-1]
 
@@ -110,9 +111,10 @@ def test_bases_in_any_order(order: str) -> None:
 
 
 def test_quax_metaclass() -> None:
-    quax = pytest.importorskip("quax")
+    quax: Any = pytest.importorskip("quax")
+    ArrayValue: Any = quax.ArrayValue
 
-    class Array(treepress.FlatMixin, quax.ArrayValue):
+    class Array(treepress.FlatMixin, ArrayValue):  # type: ignore[misc]
         array: jax.Array
         tag: str = eqx.field(static=True)
 
@@ -155,7 +157,7 @@ def test_static_values(values: tuple[Any, Any]) -> None:
 
 def test_static_values_that_are_equal_are_not_mixed_up() -> None:
     nan = float("nan")
-    values = [
+    values: list[Any] = [
         1,
         1.0,
         True,
@@ -183,7 +185,7 @@ def test_static_values_that_are_equal_are_not_mixed_up() -> None:
 
 def test_static_value_that_cannot_be_compared_or_hashed() -> None:
     def define(base: type) -> Any:
-        class Static(base):  # type: ignore[misc, valid-type]
+        class Static(base):  # type: ignore[misc]
             a: Any
             s: Any = eqx.field(static=True)
 
@@ -209,13 +211,13 @@ def test_static_value_that_cannot_be_compared_or_hashed() -> None:
 
 def test_no_fields_and_only_static_fields() -> None:
     def empty(base: type) -> Any:
-        class Empty(base):  # type: ignore[misc, valid-type]
+        class Empty(base):  # type: ignore[misc]
             pass
 
         return Empty
 
     def static(base: type) -> Any:
-        class Static(base):  # type: ignore[misc, valid-type]
+        class Static(base):  # type: ignore[misc]
             a: int = eqx.field(static=True)
             b: int = eqx.field(static=True)
 
@@ -297,7 +299,7 @@ def test_make_dataclass_on_a_module() -> None:
 
 def test_inheritance_that_adds_reorders_and_overrides() -> None:
     def define(base: type) -> Any:
-        class Parent(base):  # type: ignore[misc, valid-type]
+        class Parent(base):  # type: ignore[misc]
             a: Any
             b: Any = eqx.field(static=True, default=2)
             c: Any = 3
@@ -324,7 +326,7 @@ def test_diamond_and_a_plain_base() -> None:
             return self.extra
 
     def define(base: type) -> Any:
-        class Root(base):  # type: ignore[misc, valid-type]
+        class Root(base):  # type: ignore[misc]
             a: Any
 
         class Left(Root):
@@ -344,7 +346,7 @@ def test_diamond_and_a_plain_base() -> None:
 
 def test_generic_and_abstract() -> None:
     def define(base: type) -> Any:
-        class Abstract(base, Generic[T]):  # type: ignore[misc, valid-type]
+        class Abstract(base, Generic[T]):  # type: ignore[misc]
             a: T
             b: eqx.AbstractVar[int]
             c: eqx.AbstractClassVar[int]
@@ -374,7 +376,7 @@ def test_generic_and_abstract() -> None:
 
 def test_property_hides_a_field() -> None:
     def define(base: type) -> Any:
-        class Parent(base):  # type: ignore[misc, valid-type]
+        class Parent(base):  # type: ignore[misc]
             a: Any = eqx.field(init=False)
             b: Any
 
@@ -393,7 +395,7 @@ def test_property_hides_a_field() -> None:
 
 def test_defaults_of_the_class_that_no_instance_has() -> None:
     def define(base: type) -> Any:
-        class Default(base):  # type: ignore[misc, valid-type]
+        class Default(base):  # type: ignore[misc]
             a: Any = 1
             s: Any = eqx.field(static=True, default=2)
 
@@ -408,7 +410,7 @@ def test_flattened_inside_init() -> None:
     def define(base: type) -> Any:
         seen: list[Any] = []
 
-        class Partly(base):  # type: ignore[misc, valid-type]
+        class Partly(base):  # type: ignore[misc]
             a: Any
             s: Any = eqx.field(static=True)
             b: Any
@@ -431,7 +433,7 @@ def test_flattened_inside_init() -> None:
 
 def test_converters_checks_and_init_false() -> None:
     def define(base: type) -> Any:
-        class Checked(base):  # type: ignore[misc, valid-type]
+        class Checked(base):  # type: ignore[misc]
             a: Any = eqx.field(converter=float)
             b: Any = eqx.field(init=False)
             checked: ClassVar[list[int]] = []
@@ -459,7 +461,7 @@ def test_wrapper_attributes() -> None:
         """Documented."""
 
     def define(base: type) -> Any:
-        class Wrapper(base):  # type: ignore[misc, valid-type]
+        class Wrapper(base):  # type: ignore[misc]
             fn: Any
             s: Any = eqx.field(static=True, default=1)
 
@@ -469,6 +471,8 @@ def test_wrapper_attributes() -> None:
 
         return Wrapper
 
+    plain: Any
+    flat: Any
     plain, flat = (eqx.module_update_wrapper(cls(wrapped)) for cls in twins(define))
     assert flat.__doc__ == "Documented."
     assert_twins(plain, flat)
@@ -542,7 +546,7 @@ def test_jit_does_not_retrace() -> None:
     traces = []
 
     @jax.jit
-    def f(q: Quantity) -> Quantity:
+    def f(q: Quantity) -> Any:
         traces.append(1)
         return jax.tree.map(lambda v: v + 1, q)
 
@@ -569,6 +573,7 @@ def test_pickle_and_copy() -> None:
 
 def test_unflatten_takes_any_iterables_and_refuses_other_lengths() -> None:
     _, aux = Quantity._eqx_tree_flatten(Quantity(1.0, "m"))
+    children: Any
     for children in ([2.0], (2.0,), iter([2.0])):
         assert Quantity._eqx_tree_unflatten(aux, children).value == 2.0
     assert Quantity._eqx_tree_unflatten(list(aux), (2.0,)).unit == "m"
@@ -586,7 +591,7 @@ def test_uncommon_children_and_leaves_in_unflatten() -> None:
 
 def test_a_descriptor_for_a_field_is_honoured() -> None:
     def define(base: type) -> Any:
-        class Described(base):  # type: ignore[misc, valid-type]
+        class Described(base):  # type: ignore[misc]
             a: Any
             s: Any = eqx.field(static=True)
 
@@ -611,7 +616,7 @@ def test_slots_in_a_base() -> None:
         __slots__ = ("slot",)
 
     def define(base: type) -> Any:
-        class WithSlot(Slotted, base):  # type: ignore[misc, valid-type]
+        class WithSlot(Slotted, base):  # type: ignore[misc]
             a: Any
 
         return WithSlot
@@ -638,8 +643,8 @@ def test_unusual_class_is_left_to_equinox(what: str) -> None:
     )
     namespace = {"__annotations__": {"a": Any}, what: odd}
     with pytest.warns(RuntimeWarning, match=what):
-        flat = type(eqx.Module)("Odd", (treepress.Module,), dict(namespace))
-    plain = type(eqx.Module)("Odd", (eqx.Module,), dict(namespace))
+        flat = META("Odd", (treepress.Module,), dict(namespace))
+    plain = META("Odd", (eqx.Module,), dict(namespace))
     about = treepress.describe(flat)
     assert not about.accelerated
     assert about.registered_by == "equinox"
@@ -657,7 +662,7 @@ def test_many_instances_at_once() -> None:
 
 def test_dict_of_another_class() -> None:
     def define(base: type) -> Any:
-        class Simple(base):  # type: ignore[misc, valid-type]
+        class Simple(base):  # type: ignore[misc]
             a: Any
             s: Any = eqx.field(static=True)
 
@@ -692,7 +697,8 @@ def test_copied_class_is_a_class_of_its_own() -> None:
         for key, value in vars(Quantity).items()
         if key not in ("__dict__", "__weakref__")
     }
-    Copy = type(Quantity)("Copy", Quantity.__bases__, namespace)
+    meta: Any = type(Quantity)
+    Copy = meta("Copy", Quantity.__bases__, namespace)
     assert type(jax.tree.map(lambda x: x, Copy(1.0, "m"))) is Copy
     assert type(jax.tree.map(lambda x: x, Quantity(1.0, "m"))) is Quantity
 
@@ -746,9 +752,7 @@ def test_a_name_of_another_string_class() -> None:
     class Name(str):
         pass
 
-    cls = type(eqx.Module)(
-        "Odd", (treepress.Module,), {"__annotations__": {Name("a"): Any}}
-    )
+    cls = META("Odd", (treepress.Module,), {"__annotations__": {Name("a"): Any}})
     assert jax.tree.leaves(cls(1)) == [1]
 
 
@@ -770,7 +774,8 @@ def test_pickled_by_value() -> None:
     class Fast(treepress.FlatMixin, eqx.nn.Linear):
         pass
 
-    fast = Fast(2, 2, key=jax.random.key(0))
+    cls: Any = Fast
+    fast = cls(2, 2, key=jax.random.key(0))
     again = pickle.loads(cloudpickle.dumps(fast))
     assert again.in_features == 2
     assert type(again).__name__ == "Fast"

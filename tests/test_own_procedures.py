@@ -9,6 +9,7 @@ import jax.tree_util as jtu
 import pytest
 
 import treepress
+from twins import META
 
 
 class Own(treepress.Module):
@@ -126,7 +127,7 @@ def test_partial_definition_warns_and_falls_back(defined: list[str], missing: st
     keywords = {name: lambda *args: 1 / 0 for name in defined}
     with pytest.warns(UserWarning, match="but not") as caught:
 
-        class Partial(treepress.Module, **keywords):  # type: ignore[call-arg]
+        class Partial(treepress.Module, **keywords):
             value: Any
 
     assert f"but not {missing}." in str(caught[0].message)
@@ -171,7 +172,7 @@ def test_subclass_with_new_fields_gets_kernels_and_a_warning() -> None:
 @pytest.mark.parametrize("redefined", ["_eqx_tree_flatten", "_eqx_tree_flatten_with_keys"])
 def test_subclass_with_new_fields_that_redefines_half(redefined: str) -> None:
     with pytest.warns(UserWarning, match="has the fields extra"):
-        Child = type(eqx.Module)(
+        Child = META(
             "Child",
             (Own,),
             {"__annotations__": {"extra": Any}, redefined: lambda self: 1 / 0},
@@ -183,7 +184,7 @@ def test_halves_from_two_levels_make_a_whole() -> None:
     with pytest.warns(UserWarning, match="but not _eqx_tree_unflatten"):
 
         class Half(treepress.Module):
-            def _eqx_tree_flatten(self) -> Any:
+            def _eqx_tree_flatten(self: Any) -> Any:
                 return (self.value,), "half"
 
     class Whole(Half):
@@ -264,7 +265,7 @@ def test_wrong_forms_are_refused(procedures: dict[str, Any], message: str) -> No
     }
     with pytest.raises(TypeError, match=message):
 
-        class Wrong(treepress.Module, **{**right, **procedures}):  # type: ignore[call-arg]
+        class Wrong(treepress.Module, **{**right, **procedures}):
             pass
 
 
@@ -280,15 +281,15 @@ def test_unbound_unflatten_in_the_class_body_is_refused() -> None:
 def test_misspelt_class_keyword() -> None:
     with pytest.raises(TypeError, match=r"flaten.*FlatMixin knows flatten, unflatten"):
 
-        class Misspelt(treepress.Module, flaten=None):  # type: ignore[call-arg]
+        class Misspelt(treepress.Module, flaten=None):
             pass
 
 
 def test_warning_points_at_the_class_statement_below_another_metaclass() -> None:
-    quax = pytest.importorskip("quax")
+    ArrayValue: Any = pytest.importorskip("quax").ArrayValue
     with pytest.warns(UserWarning, match="but not") as caught:
 
-        class Half(treepress.FlatMixin, quax.ArrayValue):
+        class Half(treepress.FlatMixin, ArrayValue):  # type: ignore[misc]
             def _eqx_tree_flatten(self) -> Any: ...
 
             def materialise(self) -> Any: ...
@@ -318,7 +319,7 @@ def test_super_gives_the_automatic_kernels_of_the_class() -> None:
         warnings.simplefilter("error")
 
         class Child(Counted):
-            calls = []  # type: ignore[var-annotated]  # noqa: RUF012
+            calls = []  # noqa: RUF012
 
             def _eqx_tree_flatten(self) -> Any:
                 self.calls.append(1)

@@ -68,7 +68,7 @@ def test_kinds_of_dataclasses(options: Any) -> None:
         class Point:
             x: Any
             frame: Any = static()
-            y: Any
+            y: Any  # type: ignore[misc]
             n: Any = static(default=1)
 
         return Point

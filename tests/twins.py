@@ -19,6 +19,9 @@ from treepress import module
 
 getdict = vars(eqx.Module)["__dict__"].__get__
 
+# Called, it makes a Module class.
+META: Any = type(eqx.Module)
+
 
 class Mixed(treepress.FlatMixin, eqx.Module):
     pass
