@@ -428,7 +428,7 @@ def test_left_alone() -> None:
         x: Any
 
         def __getattribute__(self, name: str) -> Any:
-            return object.__getattribute__(self, name)
+            return object.__getattribute__(self, str(name))
 
     with pytest.warns(RuntimeWarning, match="Own is not accelerated.* its own procedures"):
         treepress.accelerate(Own)
