@@ -5,6 +5,8 @@ import functools as ft
 import gc
 import inspect
 import math
+import subprocess
+import sys
 import warnings
 import weakref
 from collections import OrderedDict, namedtuple
@@ -1156,3 +1158,70 @@ def test_few_functions_are_kept(few: int) -> None:
     for i in range(3 * few):
         treepress.filter_jit(eqx.Partial(lambda x, y: x, i))
     assert len(_calls._others) <= few
+
+
+DEVICES = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import equinox as eqx, jax, jax.numpy as jnp, numpy as np, treepress
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+class Box(eqx.Module):
+    value: jax.Array
+    unit: str = eqx.field(static=True)
+
+traces = {}
+
+def made(jit):
+    def scaled(box, by):
+        traces[jit] += 1
+        return Box(box.value * by, box.unit), box.value.sum()
+    traces[jit] = 0
+    return jit(scaled)
+
+theirs, ours = made(eqx.filter_jit), made(treepress.filter_jit)
+
+def compare(value):
+    (box, total), (box2, total2) = [f(Box(value, "m"), 2.0) for f in (theirs, ours)]
+    assert box.value.sharding == box2.value.sharding
+    assert box.value.committed == box2.value.committed
+    assert np.array_equal(box.value, box2.value) and total == total2
+    assert total.sharding == total2.sharding and total.committed == total2.committed
+    assert len(set(traces.values())) == 1, traces
+
+devices = jax.devices()
+assert len(devices) == 4
+mesh = Mesh(np.array(devices), ("x",))
+x = jnp.arange(8.0)
+values = [
+    x,
+    jax.device_put(x, devices[1]),
+    jax.device_put(x, devices[2]),
+    jax.device_put(x, NamedSharding(mesh, PartitionSpec("x"))),
+    jax.device_put(x, NamedSharding(mesh, PartitionSpec())),
+    np.arange(8.0, dtype=np.float32),
+]
+for _ in range(3):
+    for value in values:
+        compare(value)
+with jax.default_device(devices[3]):
+    for value in values:
+        compare(value)
+    assert ours(Box(values[-1], "m"), 2.0)[0].value.devices() == {devices[3]}
+messages = []
+for f in (theirs, ours):
+    try:
+        f(Box(values[1], "m"), values[2])
+    except ValueError as error:
+        messages.append(str(error)[:60])
+assert len(messages) == 2 and messages[0] == messages[1], messages
+print("alike")
+"""
+
+
+def test_several_devices() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES], text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "alike\n"
