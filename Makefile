@@ -1,17 +1,21 @@
-# make demo    what treepress gains you, on a real model and real quantities
-# make test    the tests, on the compiled kernels and on the Python fallback
-# make bench   this machine's benchmark tables, a plot and JSON in benchmarks/results
-# make compat  other projects' test suites, without treepress.auto and with it; those of
-#              Equinox, lineax and optimistix too if EQUINOX, LINEAX, OPTIMISTIX are the
-#              folders of checkouts of them
-# make wheel   what is published, in dist: source package, pure and compiled wheel, checked
-# make wheels  the same with a compiled wheel for each Python found on this machine
-# make lint    mypy --strict and ruff
-# make help    this list
-# make clean   removes what these made
+# make demo           what treepress gains you, on a real model and real quantities
+# make test           the tests, on the compiled kernels and on the Python fallback
+# make coverage       the lines of the package, kernels too, that no test runs
+# make bench          this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make bench-compare  what is faster or slower than in the commit BASE
+# make compat         other projects' suites; EQUINOX=, LINEAX=, OPTIMISTIX= name checkouts of more
+# make wheel          what is published, in dist: source package, pure and compiled wheel, checked
+# make wheels         the same with a compiled wheel for each Python found on this machine
+# make wheel-check    wheel, built twice and compared, and installed where there is no compiler
+# make wheels-check   the same for each Python found on this machine
+# make lint           mypy --strict and ruff
+# make help           this list
+# make clean          removes what these made
 #
-# Each makes a virtual environment in VENV with PYTHON and builds treepress into it; compat
-# makes one for each suite, in tests/compat/build.
+# Each makes a virtual environment in VENV with PYTHON and builds treepress into it; coverage
+# makes another, without compiled kernels, and compat one for each suite, in tests/compat/build.
+# ARGS are handed on: to pytest, or to what measures. bench-compare builds the commit BASE (that
+# at which this branch left main; on main itself, the one before) and the working tree.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -29,8 +33,25 @@ test: $(VENV)/.test
 	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest -n auto $(ARGS)
 	TREEPRESS_BACKEND=python $(BIN)/python -m pytest -n auto $(ARGS)
 
+# Kernels that are compiled leave no trace. So a build without them runs twice: as it is, and
+# with the source of those that only a compiled build has.
+COVERAGE = $(BIN)/python -m coverage
+
+coverage:
+	@$(MAKE) --no-print-directory VENV=$(VENV)-coverage coverage-report
+
+coverage-report: $(VENV)/.coverage
+	$(COVERAGE) erase
+	TREEPRESS_BACKEND=python $(COVERAGE) run -m pytest -n auto $(ARGS)
+	TREEPRESS_BACKEND=interpreted $(COVERAGE) run -m pytest -n auto $(ARGS)
+	$(COVERAGE) combine --quiet
+	$(COVERAGE) report
+
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-compare: $(VENV)/.bench
+	$(BIN)/python benchmarks/compare.py $(if $(BASE),--base $(BASE)) $(ARGS)
 
 compat:
 	$(PYTHON) tests/compat/compat.py $(if $(EQUINOX),--equinox $(EQUINOX)) \
@@ -41,6 +62,14 @@ wheel:
 
 wheels:
 	$(PYTHON) .ci/wheels.py $$(.ci/pythons)
+
+wheel-check:
+	$(PYTHON) .ci/wheels.py --twice
+	$(PYTHON) .ci/installs.py
+
+wheels-check:
+	$(PYTHON) .ci/wheels.py --twice $$(.ci/pythons)
+	$(PYTHON) .ci/installs.py $$(.ci/pythons)
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m mypy
@@ -55,16 +84,19 @@ $(VENV)/.made:
 # Not editable: there a kernel's .py could be imported in the place of its extension module.
 # Compiled or not at all: a run without the kernels would not be what it says it is.
 # Setuptools would put what lies in build, from before, into the package.
+BUILD_AS = TREEPRESS_BUILD_COMPILED
+$(VENV)/.coverage: BUILD_AS = TREEPRESS_BUILD_PURE
 $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	rm -rf build
-	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
+	$(BUILD_AS)=1 $(BIN)/python -m pip install --quiet ".[$*]"
 	touch $@
 
 help:
 	@sed -n '/^#$$/q; s/^# //p' Makefile
 
 clean:
-	rm -rf .venv build dist benchmarks/build tests/compat/build src/treepress.egg-info
+	rm -rf .venv .venv-coverage .coverage* build dist benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test bench compat wheel wheels lint help clean
+.PHONY: demo test coverage coverage-report bench bench-compare compat wheel wheels wheel-check \
+	wheels-check lint help clean
 .SECONDARY:
