@@ -19,10 +19,11 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN = $(VENV)/bin
+SCRIPTS = bin
 ifeq ($(OS),Windows_NT)
-BIN = $(VENV)/Scripts
+SCRIPTS = Scripts
 endif
+BIN = $(VENV)/$(SCRIPTS)
 
 SOURCES = pyproject.toml setup.py $(wildcard src/treepress/*.py src/treepress/*/*.py)
 
@@ -35,12 +36,9 @@ test: $(VENV)/.test
 
 # Kernels that are compiled leave no trace. So a build without them runs twice: as it is, and
 # with the source of those that only a compiled build has.
-COVERAGE = $(BIN)/python -m coverage
+COVERAGE = $(VENV)-coverage/$(SCRIPTS)/python -m coverage
 
-coverage:
-	@$(MAKE) --no-print-directory VENV=$(VENV)-coverage coverage-report
-
-coverage-report: $(VENV)/.coverage
+coverage: $(VENV)-coverage/.made
 	$(COVERAGE) erase
 	TREEPRESS_BACKEND=python $(COVERAGE) run -m pytest -n auto $(ARGS)
 	TREEPRESS_BACKEND=interpreted $(COVERAGE) run -m pytest -n auto $(ARGS)
@@ -84,11 +82,15 @@ $(VENV)/.made:
 # Not editable: there a kernel's .py could be imported in the place of its extension module.
 # Compiled or not at all: a run without the kernels would not be what it says it is.
 # Setuptools would put what lies in build, from before, into the package.
-BUILD_AS = TREEPRESS_BUILD_COMPILED
-$(VENV)/.coverage: BUILD_AS = TREEPRESS_BUILD_PURE
 $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	rm -rf build
-	$(BUILD_AS)=1 $(BIN)/python -m pip install --quiet ".[$*]"
+	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
+	touch $@
+
+$(VENV)-coverage/.made: $(SOURCES)
+	$(PYTHON) -m venv $(@D)
+	rm -rf build
+	TREEPRESS_BUILD_PURE=1 $(@D)/$(SCRIPTS)/python -m pip install --quiet ".[coverage]"
 	touch $@
 
 help:
@@ -97,6 +99,6 @@ help:
 clean:
 	rm -rf .venv .venv-coverage .coverage* build dist benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test coverage coverage-report bench bench-compare compat wheel wheels wheel-check \
+.PHONY: demo test coverage bench bench-compare compat wheel wheels wheel-check \
 	wheels-check lint help clean
 .SECONDARY:
