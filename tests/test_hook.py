@@ -171,6 +171,26 @@ def test_backend_variable() -> None:
             assert out == "compiled" or "no compiled kernels" in out
 
 
+def test_interpreted_kernels_are_never_compiled_ones() -> None:
+    out = run(
+        """
+        import importlib.util, os
+        os.environ["TREEPRESS_BACKEND"] = "interpreted"
+        where = importlib.util.find_spec("treepress").submodule_search_locations[0]
+        print(any(name.endswith((".so", ".pyd")) for name in os.listdir(where + "/kernels")))
+        try:
+            import treepress
+            print(treepress._backend.kernels.__file__)
+        except ImportError as error:
+            print(error)
+        """
+    ).splitlines()
+    if out[0] == "True":
+        assert "the kernels of this installation are compiled" in out[1]
+    else:
+        assert out[1].endswith("node.py")
+
+
 def test_compiled_without_kernels_says_why() -> None:
     out = run(
         """
