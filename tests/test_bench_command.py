@@ -406,6 +406,16 @@ def test_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
+def test_without_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _bench.report([], True, True) == 0
+    found = json.loads(capsys.readouterr().out)["classes"]
+    names = [table["class"] for table in found]
+    assert names == ["Example", "equinox.nn:Linear", "equinox.nn:MLP"]
+    assert [table["notes"] for table in found] == [[], [], []]
+    assert "Linear" in found[2]["columns"]["treepress"]
+    assert not treepress.describe(eqx.nn.Linear).accelerated
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
