@@ -1,7 +1,7 @@
 # make demo           what treepress gains you, on a real model and real quantities
 # make test           the tests, on the compiled kernels and on the Python fallback
 # make coverage       the lines of the package, kernels too, that no test runs
-# make bench          this machine's benchmark tables, a plot and JSON in benchmarks/results
+# make bench          this machine's benchmark tables, plots and JSON in benchmarks/results
 # make bench-compare  what is faster or slower than in the commit BASE
 # make compat         other projects' suites; EQUINOX=, LINEAX=, OPTIMISTIX= name checkouts of more
 # make wheel          what is published, in dist: source package, pure and compiled wheel, checked
@@ -9,6 +9,8 @@
 # make wheel-check    wheel, built twice and compared, and installed where there is no compiler
 # make wheels-check   the same for each Python found on this machine
 # make lint           mypy --strict and ruff
+# make docs           the documentation, in site, from docs and the docstrings
+# make docs-serve     the same, shown at a local address, at each change
 # make help           this list
 # make clean          removes what these made
 #
@@ -74,6 +76,12 @@ lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/.docs
+	$(BIN)/python -m mkdocs serve --strict
+
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -97,8 +105,8 @@ help:
 	@sed -n '/^#$$/q; s/^# //p' Makefile
 
 clean:
-	rm -rf .venv .venv-coverage .coverage* build dist benchmarks/build tests/compat/build src/treepress.egg-info
+	rm -rf .venv .venv-coverage .coverage* build dist site benchmarks/build tests/compat/build src/treepress.egg-info
 
-.PHONY: demo test coverage bench bench-compare compat wheel wheels wheel-check \
-	wheels-check lint help clean
+.PHONY: demo test coverage bench bench-compare compat wheel wheels wheel-check wheels-check \
+	lint docs docs-serve help clean
 .SECONDARY:

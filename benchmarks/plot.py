@@ -1,15 +1,20 @@
-"""The plot: overhead per node by the number of fields and the number of nodes.
+"""The plots of a run: overhead, calls and gain.
 
-Beside it, what it takes to partition and combine a tree by the number of its leaves.
+    python benchmarks/plot.py RESULTS [--out FOLDER] [--only NAME]
+
+draws them again from a `results.json`. (`--only gain --out docs/images` is the README's.)
 """
 
+import argparse
 import importlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from cases import BY_HAND, EQUINOX, FLAT, INOX, MODULE, OURS, TUPLE, C
 from measure import Figures
-from report import PYTHON, Results, beside
+from report import FIRST_TABLE, PYTHON, Results, beside, micro
 
 # Peer, then the points of its line.
 Lines = dict[str, list[tuple[int, float]]]
@@ -26,7 +31,10 @@ _LINES: Final = (
 
 
 def draw(results: Results, python: Results, title: str, path: Path) -> str:
-    """Draw the plot to `path`. Returns why it cannot be drawn."""
+    """Draw the overhead of a node, and whole trees split by the number of their leaves.
+
+    Returns why it cannot be drawn.
+    """
     try:
         pyplot = _pyplot()
     except ImportError as error:
@@ -82,9 +90,81 @@ def draw_calls(figures: Figures, title: str, path: Path) -> str:
     return ""
 
 
+def draw_gain(results: Results, title: str, path: Path) -> str:
+    """Draw treepress against Equinox and by hand, for the README. Returns why it cannot be."""
+    try:
+        pyplot = _pyplot()
+    except ImportError as error:
+        return str(error)
+    rows = [
+        (name.replace("`", ""), results[table][case])
+        for name, table, case in FIRST_TABLE
+        if case in results.get(table, {})
+    ]
+    peers = (
+        (OURS, "treepress", "C0"),
+        (BY_HAND, "by hand", "C1"),
+        (EQUINOX, "Equinox", "C3"),
+    )
+    bars: dict[str, list[tuple[float, float, str]]] = {}
+    for at, (_, times) in enumerate(rows):
+        there = [peer for peer, _, _ in peers if peer in times]
+        for i, peer in enumerate(there):
+            place = at + 0.27 * (i - (len(there) - 1) / 2)
+            share = times[peer] / times[EQUINOX]
+            bars.setdefault(peer, []).append((place, share, micro(times[peer])))
+    figure, ax = pyplot.subplots(figsize=(7.5, 0.8 + 0.5 * len(rows)), layout="constrained")
+    for peer, label, colour in peers:
+        places, shares, texts = zip(*bars[peer], strict=True)
+        drawn = ax.barh(places, shares, 0.25, color=colour, label=label)
+        ax.bar_label(drawn, texts, padding=3, fontsize=7)
+    ax.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize="small")
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.12)
+    ax.set_xlabel("of Equinox's time")
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    _save(pyplot, figure, title, path)
+    return ""
+
+
+def draw_all(
+    everything: Mapping[str, Any], folder: Path, only: str = ""
+) -> dict[Path, str]:
+    """Draw the plots of what a `results.json` holds. By path, why one cannot be drawn."""
+    results, versions = everything["seconds"], everything["versions"]
+    python = everything["seconds, Python backend"]
+    title = ", ".join(f"{name} {versions[name]}" for name in ("Python", "jax", "equinox"))
+    plots: dict[str, Callable[[Path], str]] = {
+        "overhead": lambda path: draw(results, python, title, path),
+        "calls": lambda path: draw_calls(results["arrays"], title, path),
+        "gain": lambda path: draw_gain(results, title, path),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return {
+        (path := folder / f"{name}.svg"): plot(path)
+        for name, plot in plots.items()
+        if only in ("", name)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="a results.json")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER")
+    parser.add_argument("--only", default="", choices=("overhead", "calls", "gain"))
+    arguments = parser.parse_args()
+    everything = json.loads(arguments.results.read_text())
+    for path, fault in draw_all(everything, arguments.out, arguments.only).items():
+        print(f"no plot: {fault}" if fault else f"drawn:   {path}")
+
+
 def _pyplot() -> Any:
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
+    # The ids in a file are made from this; without it they are others each time.
+    matplotlib.rcParams["svg.hashsalt"] = "treepress"
     return importlib.import_module("matplotlib.pyplot")
 
 
@@ -138,3 +218,7 @@ def _overheads(figures: Figures, by: str) -> Lines:
                 point = (int(size), 1e6 * (seconds - times[TUPLE]) / nodes)
                 lines.setdefault(peer, []).append(point)
     return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -414,26 +414,29 @@ def bars_text(bars: Iterable[Bar], figures: Mapping[str, Figures]) -> str:
     return _aligned(rows)
 
 
+# Title, table and case of the rows of the README's table.
+FIRST_TABLE: Final = (
+    ("`jax.tree.flatten`, 1,000 Modules", "jax", "jax.tree.flatten"),
+    ("`jax.tree.unflatten`", "jax", "jax.tree.unflatten"),
+    ("`jax.tree_util.tree_flatten_with_path`", "jax", "tree_flatten_with_path"),
+    ("`jax.tree.map`", "jax", "jax.tree.map"),
+    ("jitted call, 10 quantities in and out", "jit", TEN),
+    ("the same with `unxt.Quantity`", "unxt", TEN_UNXT),
+)
+
+
 def markdown(results: Results, python: Results, about: str, command: str) -> str:
-    """The short tables for the README."""
-    rows = (
-        ("`jax.tree.flatten`, 1,000 Modules", "jax", "jax.tree.flatten"),
-        ("`jax.tree.unflatten`", "jax", "jax.tree.unflatten"),
-        ("`jax.tree_util.tree_flatten_with_path`", "jax", "tree_flatten_with_path"),
-        ("`jax.tree.map`", "jax", "jax.tree.map"),
-        ("jitted call, 10 quantities in and out", "jit", TEN),
-        ("the same with `unxt.Quantity`", "unxt", TEN_UNXT),
-    )
+    """The short tables: of the README, and of docs/figures.md."""
     lines = [
         "| | Equinox | by hand | treepress | gain | without a compiler |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for title, table, case in rows:
+    for title, table, case in FIRST_TABLE:
         times = results.get(table, {}).get(case)
         if times is None:
             continue
         fallback = python.get(table, {}).get(case)
-        cells = [_micro(times.get(peer)) for peer in (EQUINOX, BY_HAND, OURS)]
+        cells = [micro(times.get(peer)) for peer in (EQUINOX, BY_HAND, OURS)]
         cells += [_gain(times), _gain(fallback)]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lines += ["", *_partitions(results, python)]
@@ -471,7 +474,7 @@ def _partitions(results: Results, python: Results) -> list[str]:
             if PYTHON in joined[c]
         ]
         cells = [
-            _joined([_micro(row.get(peer)) for row in times])
+            _joined([micro(row.get(peer)) for row in times])
             for peer in (EQUINOX, INOX, OURS)
         ]
         cells += [_joined(list(map(_gain, times))), _joined(list(map(_gain, with_python)))]
@@ -491,7 +494,7 @@ def _gain(times: Mapping[str, float] | None) -> str:
     return f"{other / times[OURS]:.1f}x" if other else ""
 
 
-def _micro(seconds: float | None) -> str:
+def micro(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds * 1e6:,.{0 if seconds >= 100e-6 else 1}f} µs"

@@ -23,7 +23,7 @@ from cases import LEGEND, REFERENCE
 from jit import by_arrays, first_calls
 from measure import PYTHON_PEERS, Effort, Figures, imports
 from partition import by_leaves
-from plot import draw, draw_calls
+from plot import draw_all
 from report import BARS, SWEEPS, TABLES
 
 import treepress
@@ -94,7 +94,9 @@ def _arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="a minute or so, and less sure"
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="print the README's table too"
+        "--markdown",
+        action="store_true",
+        help="print the tables of the README and of docs/figures.md too",
     )
     parser.add_argument("--out", type=Path, default=_HERE / "results", metavar="FOLDER")
     # How a run asks for the figures of the other backend.
@@ -194,14 +196,9 @@ def _write(
     }
     written = folder / "results.json"
     written.write_text(json.dumps(everything, indent=1) + "\n")
-    plotted = folder / "overhead.svg"
-    title = ", ".join(f"{name} {versions[name]}" for name in ("Python", "jax", "equinox"))
-    fault = draw(results, python, title, plotted)
     print(f"\nwritten: {written}")
-    print(f"no plot: {fault}" if fault else f"drawn:   {plotted}")
-    plotted = folder / "calls.svg"
-    fault = draw_calls(results["arrays"], title, plotted)
-    print(f"no plot: {fault}" if fault else f"drawn:   {plotted}")
+    for path, fault in draw_all(everything, folder).items():
+        print(f"no plot: {fault}" if fault else f"drawn:   {path}")
 
 
 if __name__ == "__main__":

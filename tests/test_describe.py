@@ -139,3 +139,24 @@ def test_plain_module_has_its_fields() -> None:
     about = treepress.describe(eqx.nn.Linear(1, 2, key=jax.random.key(0)))
     assert about.dynamic == ("weight", "bias")
     assert about.static == ("in_features", "out_features", "use_bias")
+
+
+def test_treepress_own_nodes() -> None:
+    for node in (treepress.Partition, treepress.filter_jit(lambda x: x)):
+        about = treepress.describe(node)
+        assert about.registered_by == "treepress"
+        assert "treepress's own" in about.reason
+
+
+def test_a_class_below_one_that_is_accelerated() -> None:
+    class Above(eqx.Module):
+        x: object
+
+    class Below(Above):
+        pass
+
+    treepress.accelerate(Above)
+    assert "accelerate(" in treepress.describe(Below).reason
+    assert "subclasses=True" in treepress.describe(Below).reason
+    treepress.deaccelerate(Above)
+    assert "subclasses=True" not in treepress.describe(Below).reason

@@ -92,6 +92,11 @@ STEPS_ASIDE = """
     print(len(ours), about.accelerated, about.registered_by, again.value, again.unit)
     print(ours[0].message)
     print(about.reason)
+    with treepress.profile() as p:
+        for _ in range(4):
+            jax.tree.leaves(Quantity(1, "m"))
+            equinox.filter_jit(lambda x: x)(1)
+    print(any("not watched" in note for note in p.notes), "What would be saved" in str(p))
 """
 
 CHANGES = {
@@ -141,6 +146,7 @@ def test_steps_aside_where_equinox_is_not_as_we_know_it() -> None:
         assert out[0] == "1 False equinox 2 m", (name, out)
         assert "is not as treepress knows it" in out[1]
         assert "treepress" in out[2], (name, out)
+        assert out[3] == "True True", (name, out)
 
 
 def test_harmless_changes_do_not_switch_it_off() -> None:

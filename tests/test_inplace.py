@@ -1071,3 +1071,28 @@ def test_run_is_as_python_runs(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     assert "has no __main__" in outputs("-m", "package")[1].stderr
+
+
+def test_a_getattribute_that_does_as_that_of_object() -> None:
+    class Plain(eqx.Module):
+        x: Any
+
+        def __getattribute__(self, attribute: str, /) -> Any:
+            # With another name and a docstring it is the same.
+            "Reads."
+            return object.__getattribute__(self, attribute)
+
+    class Other(eqx.Module):
+        x: Any
+
+        def __getattribute__(self, name: str) -> Any:
+            return object.__getattribute__(self, name.lower())
+
+    treepress.accelerate(Plain)
+    about = treepress.describe(Plain)
+    assert about.accelerated
+    assert "__getattribute__ of its own" in about.why_not_hot
+    assert jax.tree.leaves(Plain(1.0)) == [1.0]
+    treepress.deaccelerate(Plain)
+    with pytest.warns(RuntimeWarning, match="__getattribute__ of its own"):
+        treepress.accelerate(Other)

@@ -15,6 +15,7 @@ from .inplace import (
 from .jit import filter_jit
 from .module import FlatMixin, Module
 from .partition import Partition
+from .profiling import Profile, profile
 from .records import register_dataclass
 from .split import tree_combine, tree_partition
 from .treedef import TreeDef
@@ -25,6 +26,7 @@ __all__ = [
     "FlatMixin",
     "Module",
     "Partition",
+    "Profile",
     "TreeDef",
     "__version__",
     "accelerate",
@@ -35,6 +37,7 @@ __all__ = [
     "filter_jit",
     "install",
     "installed",
+    "profile",
     "register_dataclass",
     "tree_combine",
     "tree_partition",

@@ -75,3 +75,5 @@ construct_kernels: Final = _kernels("construct")
 caller_kernels: Final = _kernels("caller")
 
 backend: Final[Literal["compiled", "python"]] = "python" if kernels is None else "compiled"
+"""Which kernels run: `"compiled"`, or `"python"` where there are none or
+`TREEPRESS_BACKEND` forbids them."""

@@ -6,7 +6,7 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any, Final, NoReturn
@@ -20,6 +20,8 @@ EXAMPLES: Final = """\
 examples:
   python -m treepress run train.py --steps 100
   python -m treepress run -m my_package.train --steps 100
+  python -m treepress profile --html profile.html train.py --steps 100
+  python -m treepress profile -m my_package.train
   python -m treepress doctor --json
   python -m treepress bench my_lib:Quantity
 """
@@ -27,6 +29,11 @@ RUN_EXAMPLES: Final = """\
 examples:
   python -m treepress run train.py --steps 100
   python -m treepress run -m my_package.train --steps 100
+"""
+PROFILE_EXAMPLES: Final = """\
+examples:
+  python -m treepress profile --html profile.html train.py --steps 100
+  python -m treepress profile -m my_package.train
 """
 DOCTOR_EXAMPLES: Final = """\
 examples:
@@ -64,23 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     run = _add_run(commands)
+    profile = _add_profile(commands)
     _add_doctor(commands)
     _add_bench(commands)
-    if given == ["run"]:
-        run.error("give a SCRIPT, or -m and the name of a module")
     # Not by argparse, which would look into the arguments of the program.
-    if len(given) > 1 and given[0] == "run" and given[1] not in ("-h", "--help"):
-        if given[1].startswith("-") and given[1] not in ("-", "-m"):
-            run.error(
-                f"there is no option {given[1]}; options of the program go after SCRIPT, "
-                f"those of python before -m treepress"
-            )
-        if given[1] != "-m":
-            _run_script(run, given[1], given[2:])
-        elif len(given) > 2:
-            _run_module(run, given[2], given[3:])
-        else:
-            run.error("-m takes the name of a module")
+    if given[:1] == ["run"] and not {*given[1:2]} & {"-h", "--help"}:
+        _run(run, given[1:], install)
+    elif given[:1] == ["profile"] and not {*given[1:2]} & {"-h", "--help"}:
+        _profile(profile, given[1:])
     else:
         asked = parser.parse_args(given)
         try:
@@ -105,10 +103,31 @@ def _add_run(commands: Any) -> argparse.ArgumentParser:
         usage="python -m treepress run (SCRIPT | -m MODULE) [ARGUMENT ...]",
         epilog=RUN_EXAMPLES,
     )
-    run.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
-    run.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
-    run.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
+    _take_program(run)
     return run
+
+
+def _add_profile(commands: Any) -> argparse.ArgumentParser:
+    profile = _add(
+        commands,
+        "profile",
+        "run a program and say where its pytree time goes, and what would be saved",
+        description="Run a program as python does, unchanged, and then say on stderr what "
+        "its Modules\nand jitted calls took, and what treepress would save.",
+        usage="python -m treepress profile [--json FILE] [--html FILE] "
+        "(SCRIPT | -m MODULE) [ARGUMENT ...]",
+        epilog=PROFILE_EXAMPLES,
+    )
+    profile.add_argument("--json", metavar="FILE", help="write all of it as JSON")
+    profile.add_argument("--html", metavar="FILE", help="write a page with a plot")
+    _take_program(profile)
+    return profile
+
+
+def _take_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
+    parser.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
+    parser.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
 
 
 def _add_doctor(commands: Any) -> None:
@@ -152,10 +171,68 @@ def _bench(asked: argparse.Namespace) -> int:
     return _bench.report(asked.classes, asked.json, asked.quick)
 
 
-def _run_script(parser: argparse.ArgumentParser, path: str, arguments: list[str]) -> None:
+def _run(
+    parser: argparse.ArgumentParser, given: list[str], before: Callable[[], None]
+) -> None:
+    """Run the program that the arguments name, after something else."""
+    if not given:
+        parser.error("give a SCRIPT, or -m and the name of a module")
+    if given[0].startswith("-") and given[0] not in ("-", "-m"):
+        parser.error(
+            f"there is no option {given[0]}; options of the program go after SCRIPT, "
+            f"those of python before -m treepress"
+        )
+    if given[0] != "-m":
+        _run_script(parser, given[0], given[1:], before)
+    elif len(given) > 1:
+        _run_module(parser, given[1], given[2:], before)
+    else:
+        parser.error("-m takes the name of a module")
+
+
+def _profile(parser: argparse.ArgumentParser, given: list[str]) -> None:
+    from .profiling import profile
+
+    files: dict[str, str] = {}
+    while given and given[0].partition("=")[0] in ("--json", "--html"):
+        option, equals, path = given.pop(0).partition("=")
+        if not equals:
+            if not given:
+                parser.error(f"{option} takes the name of a file")
+            path = given.pop(0)
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            parser.error(f"{option}: there is no folder {os.path.dirname(path)}")
+        files[option] = os.path.abspath(path)
+    made = profile()
+    ran = True
+    error = parser.error
+
+    def fail(message: str) -> NoReturn:
+        nonlocal ran
+        ran = False
+        error(message)
+
+    parser.error = fail  # type: ignore[method-assign]
+    try:
+        _run(parser, given, made.start)
+    finally:
+        if made.stop() and ran:
+            print(made, file=sys.stderr)
+            if "--json" in files:
+                made.to_json(files["--json"])
+            if "--html" in files:
+                made.to_html(files["--html"])
+
+
+def _run_script(
+    parser: argparse.ArgumentParser,
+    path: str,
+    arguments: list[str],
+    before: Callable[[], None],
+) -> None:
     sys.argv = [path, *arguments]
     if path == "-":
-        _start("")
+        _start("", before)
         _execute(compile(sys.stdin.read(), "<stdin>", "exec"))
     if not os.path.exists(path):
         parser.error(f"there is no file {path}; to run a module, write -m before it")
@@ -163,11 +240,11 @@ def _run_script(parser: argparse.ArgumentParser, path: str, arguments: list[str]
     container = os.path.isdir(where) or not _is_source(where)
     spec = PathFinder.find_spec("__main__", [where]) if container else None
     if spec is not None:
-        _start(where)
+        _start(where, before)
         _execute_spec(spec, "__main__")
     if os.path.isdir(where):
         parser.error(f"the folder {path} has no __main__.py")
-    _start(os.path.dirname(os.path.realpath(path)))
+    _start(os.path.dirname(os.path.realpath(path)), before)
     # Once, since it may be a pipe.
     with io.open_code(where) as file:
         code = compile(file.read(), where, "exec")
@@ -181,9 +258,14 @@ def _is_source(path: str) -> bool:
     return not (os.path.isfile(path) and zipfile.is_zipfile(path))
 
 
-def _run_module(parser: argparse.ArgumentParser, name: str, arguments: list[str]) -> None:
+def _run_module(
+    parser: argparse.ArgumentParser,
+    name: str,
+    arguments: list[str],
+    before: Callable[[], None],
+) -> None:
     # Before the module is looked for, which imports the packages that it is in.
-    install()
+    before()
     spec = _spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__")
@@ -204,11 +286,11 @@ def _spec(name: str) -> ModuleSpec | None:
         raise
 
 
-def _start(folder: str) -> None:
+def _start(folder: str, before: Callable[[], None]) -> None:
     # What stands there is the current folder, put by `python -m`.
     if not sys.flags.safe_path:
         sys.path[0] = folder
-    install()
+    before()
 
 
 def _execute_spec(spec: ModuleSpec, name: str) -> NoReturn:

@@ -7,12 +7,13 @@ and errors stay Equinox's own: what may lead to one is left to it.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import itertools
 import sys
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from types import FunctionType
 from typing import Any, Final, Generic, Protocol
 
@@ -43,8 +44,8 @@ except (ImportError, AttributeError) as error:
     _fault = f"Equinox has no longer what the kernels stand in for ({error})"
 
 _META: Final[Any] = type(eqx.Module)
-_CALL: Final[Any] = vars(_META).get("__call__")
-_SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
+CALL: Final[Any] = vars(_META).get("__call__")
+SETATTR: Final[Any] = vars(eqx.Module).get("__setattr__")
 _NEW: Final[Any] = vars(eqx.Module).get("__new__")
 
 # All that these functions of Equinox's speak of. Should it be anything else, they do what the
@@ -63,7 +64,7 @@ _SPOKEN_OF: Final = {
         __name__ len set super""",
 }
 
-# Where the code says it is from that stands in for these: see `_unseen`.
+# Where the code says it is from that stands in for these: see `unseen`.
 _FILE: Final = "<treepress, for warnings as if importlib._bootstrap>"
 
 _ABSENT: Final = object()
@@ -124,12 +125,12 @@ def why_not(cls: type) -> str:
 def why_never() -> str:
     """Why no class can be constructed by a kernel, with this Equinox."""
     reason = _fault or (module.known if isinstance(module.known, str) else "")
-    if getattr(getattr(_CALL, "__code__", None), "co_filename", "") == _FILE:
+    if getattr(getattr(CALL, "__code__", None), "co_filename", "") == _FILE:
         return "another copy of treepress constructs Modules"
     if not reason:
         functions = {
-            "__call__": _CALL,
-            "__setattr__": _SETATTR,
+            "__call__": CALL,
+            "__setattr__": SETATTR,
             "__new__": _NEW,
             "abstract __call__": vars(BetterABCMeta).get("__call__"),
         }
@@ -156,7 +157,7 @@ def _wrappers() -> tuple[str, ...]:
 @functools.cache
 def _static_message() -> str:
     """What Equinox says of arrays in static fields."""
-    for constant in _CALL.__code__.co_consts:
+    for constant in CALL.__code__.co_consts:
         if isinstance(constant, str) and "being set as static" in constant:
             return constant
     return ""
@@ -204,7 +205,7 @@ _PENDING: Final[Plan] = functools.partial(_never)
 
 def _plan(cls: Any) -> Plan:
     """What constructs a class."""
-    reason = _unfit(cls)
+    reason = unfit(cls)
     if reason:
         _reasons[cls] = reason
         return _never
@@ -216,7 +217,7 @@ def _plan(cls: Any) -> Plan:
         if "__check_init__" in vars(base)
     )
     blanks = itertools.starmap(object.__new__, itertools.repeat((cls,)))
-    if _sets_its_fields(cls, fields):
+    if sets_its_fields(cls):
         return kernels.Construct(  # type: ignore[no-any-return]
             _rules,
             blanks,
@@ -245,7 +246,7 @@ def _plan(cls: Any) -> Plan:
     )
 
 
-def _unfit(cls: Any) -> str:
+def unfit(cls: Any) -> str:
     """Why a class is better constructed by Equinox."""
     if theirs.is_abstract_module(cls):
         return "it is abstract"
@@ -265,12 +266,14 @@ def _is_static(field: "dataclasses.Field[Any]") -> bool:
     return bool(field.metadata.get("static", False))
 
 
-def _sets_its_fields(cls: Any, fields: tuple["dataclasses.Field[Any]", ...]) -> bool:
+def sets_its_fields(cls: Any) -> bool:
     """Whether a kernel can take the place of `__init__`."""
     return (
         bool(theirs._has_dataclass_init[cls])
-        and vars(eqx.Module).get("__setattr__") in (_SETATTR, _our_setattr)
-        and not any(type(f.default) in theirs._transform_types for f in fields)
+        and vars(eqx.Module).get("__setattr__") in (SETATTR, _our_setattr)
+        and not any(
+            type(f.default) in theirs._transform_types for f in dataclasses.fields(cls)
+        )
         and not any(
             "__setattr__" in vars(base)
             for base in cls.__mro__
@@ -332,6 +335,24 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
+@contextlib.contextmanager
+def initialising() -> Iterator[Callable[[Any], Any]]:
+    """Gives what makes instances whose attributes may be set, as long as this is open."""
+    made = []
+
+    def blank(cls: Any) -> Any:
+        instance = object.__new__(cls)
+        theirs._currently_initialising.add(instance)
+        made.append(instance)
+        return instance
+
+    try:
+        yield blank
+    finally:
+        for instance in made:
+            theirs._currently_initialising.remove(instance)
+
+
 def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
     __tracebackhide__ = True
     plan = _plans.get(cls)
@@ -343,15 +364,15 @@ def _call(cls: Any, *args: Any, **kwargs: Any) -> Any:
         made = plan(args, kwargs)
         if made is not kernels.NOT_DONE:
             return made
-    return _CALL(cls, *args, **kwargs)
+    return CALL(cls, *args, **kwargs)
 
 
 def _assign(self: Any, name: str, value: Any) -> None:
     if not _set(self, name, value):
-        _SETATTR(self, name, value)
+        SETATTR(self, name, value)
 
 
-def _unseen(function: Any, original: Any) -> Any:
+def unseen(function: Any, original: Any) -> Any:
     """A function that stands in for another, and that `warnings` takes no notice of.
 
     Equinox's warnings count stack frames up to the code that they are about. Frames of the
@@ -390,19 +411,19 @@ if not _fault:
         frozenset(theirs._transform_types),
         _is_warned_of,
     )
-    _our_call: Final = _unseen(_call, _CALL)
-    _our_setattr: Final = _unseen(_assign, _SETATTR)
+    _our_call: Final = unseen(_call, CALL)
+    _our_setattr: Final = unseen(_assign, SETATTR)
 
 
 def _hook() -> None:
-    if vars(_META).get("__call__") is _CALL:
+    if vars(_META).get("__call__") is CALL:
         type.__setattr__(_META, "__call__", _our_call)
-    if vars(eqx.Module).get("__setattr__") is _SETATTR:
+    if vars(eqx.Module).get("__setattr__") is SETATTR:
         type.__setattr__(eqx.Module, "__setattr__", _our_setattr)
 
 
 def _unhook() -> None:
     if vars(_META).get("__call__") is _our_call:
-        type.__setattr__(_META, "__call__", _CALL)
+        type.__setattr__(_META, "__call__", CALL)
     if vars(eqx.Module).get("__setattr__") is _our_setattr:
-        type.__setattr__(eqx.Module, "__setattr__", _SETATTR)
+        type.__setattr__(eqx.Module, "__setattr__", SETATTR)

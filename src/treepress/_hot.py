@@ -180,13 +180,13 @@ def why_not(cls: type) -> str:
         return "it is not accelerated"
     if not _wanted(cls):
         return "hot=False was asked for"
-    return _unfit(cls)
+    return unfit(cls)
 
 
 def why_not_constructed(cls: type) -> str:
     """Why a class is not constructed by a kernel."""
     if eqx.Module in cls.__mro__ and _accelerated(cls) and _wanted(cls):
-        return _unfit(cls, ("__getattribute__",)) or _construct.why_not(cls)
+        return unfit(cls, ("__getattribute__",)) or _construct.why_not(cls)
     return why_not(cls)
 
 
@@ -212,16 +212,16 @@ def _shall(cls: type) -> bool:
         eqx.Module in cls.__mro__
         and cls is not eqx.Module
         and _wanted(cls)
-        and not _unfit(cls)
+        and not unfit(cls)
     )
 
 
 def _may_construct(cls: type) -> bool:
     """Whether a class that is not hot may be constructed by a kernel all the same."""
-    return _wanted(cls) and not _unfit(cls, ("__getattribute__",))
+    return _wanted(cls) and not unfit(cls, ("__getattribute__",))
 
 
-def _unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
+def unfit(cls: type, names: tuple[str, ...] = _READS) -> str:
     """Why the attributes of a class are to be left alone."""
     reason = why_never()
     if not reason and vars(eqx.Module).get("__getattribute__") is not _reads.EQUINOX:
@@ -252,7 +252,7 @@ def _follow() -> None:
     if BoundMethod is None:
         return
     others = any(cls is not BoundMethod for cls in _hot)
-    if others and not is_hot(BoundMethod) and not _unfit(BoundMethod):
+    if others and not is_hot(BoundMethod) and not unfit(BoundMethod):
         _reads.set_reads({BoundMethod: _reads.PLAIN})
         _hot.add(BoundMethod)
     elif not others:

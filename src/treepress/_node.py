@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import GetSetDescriptorType
+from types import FunctionType, GetSetDescriptorType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -259,12 +259,25 @@ def _getstate_gives_dict() -> bool:
 _getattribute: Final[Any] = object.__getattribute__
 
 
+def _plain(self: Any, name: str) -> Any:
+    return object.__getattribute__(self, name)
+
+
+def _is_plain(function: Any) -> bool:
+    """Whether a `__getattribute__` only does what that of `object` does, as one of quax's."""
+    if type(function) is not FunctionType or "object" in function.__globals__:
+        return False
+    code, plain = function.__code__, _plain.__code__
+    return (code.co_code, code.co_names) == (plain.co_code, plain.co_names)
+
+
 def unusual(cls: type, base: type) -> str:
     """Why the instances of `cls`, a subclass of `base`, cannot be read by our kernels."""
     for parent in cls.__mro__:
         # In any base: Equinox's calls that of the next class.
         own = vars(parent).get("__getattribute__", _getattribute)
-        if own is not _getattribute and own is not vars(base).get("__getattribute__"):
+        theirs = vars(base).get("__getattribute__")
+        if own is not theirs and own is not _getattribute and not _is_plain(own):
             return (
                 f"{parent.__qualname__} has a __getattribute__ of its own, which may "
                 f"change what the __dict__ of {cls.__qualname__} shows"

@@ -49,24 +49,19 @@ OTHERWISE: Final = "it is registered with functions that are not as Equinox make
 def put_in(cls: type, known: Known) -> Node | str:
     """Put kernels in the functions of a class. Returns these, or why that cannot be."""
     original = originals.get(cls)
-    held = _held(cls, known) if original is None else original.held
+    held = held_by(cls, known) if original is None else original.held
     if isinstance(held, str):
         return held
-    node = _kernels_of(cls, known)
+    node = kernels_of(cls, known)
     functions = node.functions
     assert functions is not None
     flatten, keyed, unflatten = held
     if original is None:
-        originals[cls] = Original(
-            held,
-            flatten.__code__,
-            keyed.__code__,
-            unflatten.__reduce__()[2],  # type: ignore[arg-type]
-        )
+        note(cls, held)
     # Each is one assignment, so that threads that flatten meanwhile see the old or the new.
     flatten.__code__ = _calling(functions.flatten, flatten)
     keyed.__code__ = _calling(functions.flatten_with_keys, keyed)
-    _set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
+    set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
     return node
 
 
@@ -79,10 +74,17 @@ def give_back(cls: type) -> bool:
     if original is None:
         return False
     flatten, keyed, unflatten = original.held
-    _set_state(unflatten, original.unflatten)
+    set_state(unflatten, original.unflatten)
     keyed.__code__ = original.flatten_with_keys
     flatten.__code__ = original.flatten
     return True
+
+
+def note(cls: type, held: Held) -> None:
+    """Keep what is in the functions of a class, to be given back."""
+    flatten, keyed, unflatten = held
+    state: Any = unflatten.__reduce__()[2]
+    originals[cls] = Original(held, flatten.__code__, keyed.__code__, state)
 
 
 def forget(cls: type) -> None:
@@ -94,7 +96,7 @@ def taken() -> list[type]:
     return list(originals)
 
 
-def _kernels_of(cls: type, known: Known) -> Node:
+def kernels_of(cls: type, known: Known) -> Node:
     """The kernels of a class, those that it had before if they fit."""
     fields = dataclasses.fields(cls)
     made = _kernels.setdefault(cls, [])
@@ -106,7 +108,7 @@ def _kernels_of(cls: type, known: Known) -> Node:
 
 
 # Typeshed does not know it.
-_set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
+set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
 
 
 def _call_kernel(obj: Any) -> Any:
@@ -129,7 +131,7 @@ def _calling(kernel: Any, function: FunctionType) -> CodeType:
     )
 
 
-def _held(cls: type, known: Known) -> Held | str:
+def held_by(cls: type, known: Known) -> Held | str:
     """The functions that Equinox registered for a class, or why they are not known.
 
     Three ways to them were compared. Of a class that was made after treepress was imported,
@@ -240,4 +242,9 @@ def _unflatten_function(cls: type) -> Any:
 
 def _entry(cls: type) -> Any:
     """What JAX's registry in Python has of a class, None should there be no such thing."""
-    return getattr(sys.modules.get("jax._src.tree_util"), "_registry", {}).get(cls)
+    return registry().get(cls)
+
+
+def registry() -> dict[type, Any]:
+    """JAX's registry in Python, empty should there be no such thing."""
+    return getattr(sys.modules.get("jax._src.tree_util"), "_registry", {})

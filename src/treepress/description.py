@@ -149,9 +149,20 @@ def _foreign(cls: type) -> Node:
                 "treepress.FlatMixin is not among its bases, and neither accelerate nor "
                 "install was asked for it"
             )
+            above = [b for b in cls.__mro__[1:] if b in nodes and nodes[b].functions]
+            if above:
+                name = above[0].__qualname__
+                reason += (
+                    f"; its base {name} is accelerated: accelerate({name}, subclasses=True) "
+                    f"takes what is below it too"
+                )
         return Node("equinox", *names_of(dataclasses.fields(cls)), reason=reason)
     if cls in (tuple, list, dict, type(None)):
         return Node("jax", reason="it is flattened by JAX in C++")
+    if cls.__module__.partition(".")[0] == __name__.partition(".")[0] and is_node(cls):
+        return Node(
+            "treepress", reason="it is one of treepress's own, with functions of its own"
+        )
     if is_node(cls):
         return Node(
             "jax or another library",

@@ -234,8 +234,7 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
       `warnings.filters`. It silences warnings of donated buffers in such calls alone.
 
     Cost: a call takes some 1 to 2 µs more than one of `jax.jit` on flat arrays for a single
-        array, 3 to 7 µs more for a model of 10 arrays, in or in and out; `make bench` prints
-        it.
+    array, 3 to 7 µs more for a model of 10 arrays, in or in and out; `make bench` prints it.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, treepress

@@ -29,6 +29,7 @@ def tree_partition(
     Arguments:
         tree: any pytree.
         filters: each one
+
             - a type or a tuple of types, satisfied by its instances,
             - a predicate, called with the node, that returns a bool, or
             - a pytree of bools (or predicates on leaves) that is a prefix of `tree`, as
@@ -51,7 +52,8 @@ def tree_partition(
         TypeError: if a filter is none of the above, or returns no bool.
         RecursionError: for a tree nested more than 1000 levels deep, or, on the Python
             backend, deeper than Python's own limit allows.
-        Whatever a filter raises, with a note of the path at which it did.
+
+    Whatever a filter raises comes up as it is, with a note of the path at which it did.
 
     Cost: in compiled code some 0.1 µs for each leaf and each node; paths are made once for
     each structure. Predicates cost what they cost, at every node down to where one holds.

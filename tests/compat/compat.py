@@ -142,7 +142,9 @@ def _compare(suite: Suite, arguments: argparse.Namespace) -> Result:
     print(f"== {suite.package}: preparing", flush=True)
     made, folder, version = _prepare(suite, arguments)
     workers = ("-n", str(arguments.n)) if arguments.n and suite.workers else ()
-    runner = Runner(suite.package, made, folder, arguments.backend, suite.options)
+    runner = Runner(
+        suite.package, made, folder, arguments.backend, suite.options, arguments.every
+    )
     print(f"== {suite.package} {version}: without treepress.auto", flush=True)
     plain = runner.before("plain") if arguments.again else None
     if plain is None:
@@ -303,6 +305,13 @@ def _arguments() -> argparse.Namespace:
     add("--backend", choices=("compiled", "python"), default="compiled")
     add("--markdown", type=Path, metavar="FILE", help="to write the table into")
     add("-n", type=int, default=0, metavar="WORKERS", help="of pytest-xdist")
+    add(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the cases of each test function only the first of every N",
+    )
     add("--fresh", action="store_true", help="make the environments anew")
     add(
         "--benchmarks", action="store_true", help="run quax's and unxt's benchmarks instead"

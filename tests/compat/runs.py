@@ -43,6 +43,8 @@ class Runner:
     folder: Path
     backend: str
     options: tuple[str, ...] = ()
+    # Of the cases of each test function only the first of so many.
+    every: int = 1
 
     def run(self, what: str, auto: bool, *arguments: str, typical: bool = False) -> Run:
         """A run of pytest with treepress.auto, or without.
@@ -64,6 +66,7 @@ class Runner:
             **({} if typical else pytest_variables(self.folder)),
             "PYTHONPATH": str(PLUGINS),
             "TREEPRESS_WITNESS": str(witness),
+            "TREEPRESS_WITNESS_EVERY": str(1 if what == "alone" else self.every),
         }
         # -P: the suite's folder is no place to import from, only where pytest says so.
         command = [str(self.made.python), "-P", "-m", "pytest", "-ra", "--tb=short"]

@@ -8,11 +8,28 @@ import importlib.metadata
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(os.environ["TREEPRESS_WITNESS"])
 _PACKAGES = ("equinox", "jax", "jaxlib", "pytest", "treepress")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Of the cases of each test function keep the first of every so many."""
+    every = int(os.environ.get("TREEPRESS_WITNESS_EVERY", "1"))
+    if every == 1:
+        return
+    seen: Counter[str] = Counter()
+    kept: list[Any] = []
+    left: list[Any] = []
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        (left if seen[function] % every else kept).append(item)
+        seen[function] += 1
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

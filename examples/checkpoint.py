@@ -1,0 +1,72 @@
+"""Checkpoints with safetensors: arrays under readable names, the rest from the code.
+
+`tree_partition` gives a flat mapping from paths to arrays, which is what safetensors saves.
+A model that is built anew by the same code says where each array belongs.
+"""
+
+import tempfile
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from safetensors.flax import load_file, save_file
+
+import treepress
+
+
+def build(key):
+    return {
+        "encoder": eqx.nn.MLP(4, 8, 16, 1, key=key),
+        "norm": eqx.nn.LayerNorm(8),
+        "rate": 0.1,
+    }
+
+
+def apply(model, x):
+    return model["rate"] * model["norm"](model["encoder"](x))
+
+
+def split(model):
+    """The treedef, the arrays by their paths, and all else."""
+    return treepress.tree_partition(model, jax.Array, simple=True, separator="/")
+
+
+def save(path, model):
+    _, arrays, _ = split(model)
+    save_file(arrays, path)
+
+
+def load(path, like):
+    """The arrays of a file in a model of the same structure."""
+    treedef, arrays, rest = split(like)
+    # `|` keeps the order of `arrays`; names that are no path are an error of tree_combine.
+    return treepress.tree_combine(treedef, arrays | load_file(path), rest)
+
+
+def main():
+    trained, fresh = build(jax.random.key(0)), build(jax.random.key(1))
+    x = jnp.arange(4.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.safetensors")
+        save(path, trained)
+        for name, array in sorted(load_file(path).items()):
+            print(f"{name:<32} {array.dtype}{list(array.shape)}")
+        loaded = load(path, fresh)
+        assert not jnp.allclose(apply(fresh, x), apply(trained, x))
+        assert jnp.array_equal(apply(loaded, x), apply(trained, x))
+        assert jax.tree.structure(loaded) == jax.tree.structure(fresh)
+        print("what was loaded computes what was saved")
+
+        named = load_file(path)
+        save_file({name.replace("norm/", "ln/"): named[name] for name in named}, path)
+        try:
+            load(path, fresh)
+        except KeyError as error:
+            print(f"with other names: {error}")
+        else:
+            raise AssertionError("names that do not fit were taken")
+
+
+if __name__ == "__main__":
+    main()

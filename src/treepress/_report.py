@@ -1,0 +1,260 @@
+"""A profile as a table in the terminal, and as a page."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+# How many of each kind are shown.
+_MOST: Final = 12
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if seconds else "0"
+
+
+def share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole > 0 else ""
+
+
+def short(name: str) -> str:
+    """The name of a class, without the module that it shares with many."""
+    parts = name.split(".")
+    return ".".join([parts[0], *parts[-1:]]) if len(parts) > 2 else name
+
+
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def class_table(profile: Any) -> Table:
+    columns = ("class", "flattened", "each", "unflattened", "each", "read", "set", "bound",
+               "made", "total", "of all", "with install()")  # fmt: skip
+    rows: list[Sequence[str]] = []
+    for each in profile.classes[:_MOST]:
+        faster = "accelerated" if each.accelerated else duration(each.faster)
+        rows.append(
+            (
+                short(each.name),
+                f"{each.flattened:,}",
+                duration(each.flatten) if each.flattened else "",
+                f"{each.unflattened:,}",
+                duration(each.unflatten) if each.unflattened else "",
+                f"{each.read:,}",
+                f"{each.set:,}",
+                f"{each.bound:,}",
+                f"{each.constructed:,}",
+                duration(each.total),
+                share(each.total, profile.wall),
+                f"{faster} *" if each.reason and not each.accelerated else faster,
+            )
+        )
+    return columns, rows
+
+
+def function_table(profile: Any) -> Table:
+    columns = ("equinox.filter_jit of", "calls", "traces", "a call", "its overhead",
+               "with treepress.filter_jit", "saved", "of all")  # fmt: skip
+    rows: list[Sequence[str]] = []
+    for each in profile.functions[:_MOST]:
+        known = not each.reason
+        rows.append(
+            (
+                each.name,
+                f"{each.calls:,}",
+                f"{each.traces:,}",
+                duration(each.call) if each.call else "",
+                duration(each.overhead) if known else each.reason,
+                duration(each.faster) if known else "",
+                duration(each.saved) if known else "",
+                share(each.saved, profile.wall) if known else "",
+            )
+        )
+    return columns, rows
+
+
+def site_table(profile: Any) -> Table:
+    columns = ("line", "by way of", "nodes", "total", "of all", "")
+    rows: list[Sequence[str]] = []
+    for each in profile.sites[:_MOST]:
+        rows.append(
+            (
+                "/".join(each.where.replace("\\", "/").split("/")[-2:]),
+                each.via or "a jitted function",
+                f"{each.nodes:,}",
+                duration(each.total),
+                share(each.total, profile.wall),
+                each.text[:60],
+            )
+        )
+    return columns, rows
+
+
+def saving_lines(profile: Any) -> list[tuple[str, float]]:
+    return [
+        ("treepress.install()", profile.saving.install),
+        ("treepress.filter_jit for equinox.filter_jit", profile.saving.filter_jit),
+        ("both", profile.saving.both),
+    ]
+
+
+def _remarks(profile: Any) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for each in profile.classes[:_MOST]:
+        if each.reason and not each.accelerated:
+            reasons.setdefault(each.reason, []).append(short(each.name))
+    remarks = [f"* {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return remarks + list(profile.notes)
+
+
+def _summary(profile: Any) -> str:
+    return (
+        f"{duration(profile.wall)}, to which profiling added {duration(profile.overhead)} "
+        f"(taken off)"
+    )
+
+
+def text(profile: Any) -> str:
+    lines = ["", f"treepress profile: {_summary(profile)}"]
+    lines += [", ".join(f"{name} {version}" for name, version in profile.versions.items())]
+    if profile.classes:
+        lines += ["", *_columns(*class_table(profile))]
+        lines += _more(profile.classes, "class", "classes")
+    if profile.functions:
+        lines += ["", *_columns(*function_table(profile))]
+        lines += _more(profile.functions, "function", "functions")
+    if profile.sites:
+        lines += ["", *_columns(*site_table(profile), left=(0, 1, 5))]
+        lines += _more(profile.sites, "line", "lines")
+    if not profile.classes and not profile.functions:
+        lines += ["", "No Module was flattened, read or made, and nothing called by "
+                  "equinox.filter_jit."]  # fmt: skip
+    lines += ["", "What would be saved:"]
+    for name, saved in saving_lines(profile):
+        lines.append(f"  {name:<44} {duration(saved):>9}  {share(saved, profile.wall):>7}")
+    remarks = _remarks(profile)
+    if remarks:
+        lines += ["", *remarks]
+    return "\n".join(lines)
+
+
+def _more(found: Sequence[Any], one: str, many: str) -> list[str]:
+    more = len(found) - _MOST
+    return [f"and {more} {one if more == 1 else many} more"] if more > 0 else []
+
+
+def _columns(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], left: tuple[int, ...] = (0,)
+) -> list[str]:
+    table = [columns, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in table
+    ]
+
+
+_STYLE: Final = """
+.treepress{font:14px/1.5 system-ui,sans-serif;max-width:72rem;margin:auto;--now:#b4552d;
+--faster:#2d7a6b;--line:#8884}
+.treepress table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
+.treepress th,.treepress td{padding:.2rem .7rem;border-bottom:1px solid var(--line);
+text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.treepress th:first-child,.treepress td:first-child{text-align:left}
+.treepress svg{width:100%;height:auto}
+.treepress svg text{font:12px system-ui,sans-serif;fill:currentColor}
+"""
+
+
+def page(profile: Any) -> str:
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
+        "<meta name='color-scheme' content='light dark'>"
+        "<title>treepress profile</title></head><body>\n"
+        f"{body(profile)}\n</body></html>\n"
+    )
+
+
+def body(profile: Any) -> str:
+    versions = ", ".join(f"{name} {said}" for name, said in profile.versions.items())
+    parts = [
+        f"<style>{_STYLE}</style><div class='treepress'>",
+        "<h1>treepress profile</h1>",
+        f"<p>{_escaped(_summary(profile))}<br>{_escaped(versions)}</p>",
+        _savings(profile),
+        _plot(profile),
+    ]
+    for heading, table in (
+        ("Classes", class_table(profile)),
+        ("Jitted functions", function_table(profile)),
+        ("Lines that Modules were flattened for", site_table(profile)),
+    ):
+        if table[1]:
+            parts += [f"<h2>{heading}</h2>", _table(*table)]
+    parts += [f"<p>{_escaped(remark)}</p>" for remark in _remarks(profile)]
+    parts.append("</div>")
+    return "\n".join(parts)
+
+
+def _escaped(value: str) -> str:
+    return html.escape(value)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{_escaped(cell)}</th>" for cell in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _savings(profile: Any) -> str:
+    rows = [
+        (name, duration(saved), share(saved, profile.wall))
+        for name, saved in saving_lines(profile)
+    ]
+    return "<h2>What would be saved</h2>" + _table(("with", "saved", "of all"), rows)
+
+
+def _plot(profile: Any) -> str:
+    """Bars of the time that each class and function takes, and would take."""
+    bars = [
+        (short(each.name), each.total, each.faster)
+        for each in profile.classes[:_MOST]
+        if each.total
+    ]
+    bars += [
+        (f"calls of {each.name}", each.overhead * calls, each.faster * calls)
+        for each in profile.functions[:_MOST]
+        if (calls := each.calls - each.traces) and each.overhead
+    ]
+    if not bars:
+        return ""
+    longest = max(max(now, faster) for _, now, faster in bars)
+    height, left, width = 30, 250, 500
+    lines = [
+        f"<svg viewBox='0 0 {left + width + 120} {height * len(bars) + 24}' role='img'>"
+    ]
+    lines.append(
+        f"<text x='{left}' y='12'><tspan style='fill:var(--now)'>■ now</tspan> "
+        "<tspan style='fill:var(--faster)'>■ with treepress</tspan></text>"
+    )
+    for i, (name, now, faster) in enumerate(bars):
+        y = 22 + i * height
+        lines.append(
+            f"<text x='{left - 8}' y='{y + 15}' text-anchor='end'>{_escaped(name[-38:])}</text>"
+        )
+        for offset, value, colour in ((0, now, "now"), (11, faster, "faster")):
+            long = width * value / longest
+            lines.append(
+                f"<rect x='{left}' y='{y + offset}' width='{long:.1f}' height='9' "
+                f"style='fill:var(--{colour})'/><text x='{left + long + 6:.1f}' "
+                f"y='{y + offset + 9}'>{duration(value)}</text>"
+            )
+    lines.append("</svg>")
+    return "\n".join(lines)

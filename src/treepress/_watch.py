@@ -1,0 +1,498 @@
+"""What a profile sees: hooks in the functions that flatten, read, bind, construct and call.
+
+A hook is put into a function where it is, by another code, so that whoever holds the function
+calls the hook; and taken out by the old one. Hooks count, and measure some of what they count.
+What they cost themselves is added up, to be taken off.
+"""
+
+import functools
+import itertools
+import sys
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, NamedTuple
+
+import equinox as eqx
+
+from . import _construct, _hot, _node, _reads, _swap, module
+from ._equinox import Known
+from ._methods import BoundMethod
+from ._node import nodes, with_subclasses
+
+clock: Final = time.perf_counter_ns
+
+# How many nodes of a class are all measured, each way; and of how many after these one is.
+_ALL: Final = 1000
+_STRIDE: Final = 16
+
+# After so many nodes of all classes they go the other of two ways. Not one by one, where each
+# would find colder caches than it does alone. And as many as a prime, so that no loop of the
+# program falls into step with it.
+_PHASE: Final = 1009
+
+
+class Times:
+    """How long something took, each time that it was measured."""
+
+    def __init__(self) -> None:
+        self.samples: list[float] = []
+
+    def mean(self) -> float:
+        """In nanoseconds, without the longest hundredth: other programs, the collector."""
+        if not self.samples:
+            return 0.0
+        kept = sorted(self.samples)[
+            : max(1, len(self.samples) - len(self.samples) // 100 - 1)
+        ]
+        return sum(kept) / len(kept)
+
+    def median(self) -> float:
+        """For what may hold anything else, now and then."""
+        return sorted(self.samples)[len(self.samples) // 2] if self.samples else 0.0
+
+
+class NodeWatch:
+    """The nodes of one class: how many, and how long they take with each of two functions."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.flattened = 0
+        self.unflattened = 0
+        # How many of these went through a kernel.
+        self.flattened_by_kernel = 0
+        self.unflattened_by_kernel = 0
+        self.flatten = (Times(), Times())
+        self.unflatten = (Times(), Times())
+        # Equinox's function and the kernel, where there are both.
+        self.flatten_ways: tuple[Any, Any] | None = None
+        self.unflatten_ways: tuple[Any, Any] | None = None
+        self.accelerated = False
+        self.reason = ""
+
+
+class Events(NamedTuple):
+    """How often, by class, what can be made faster was done."""
+
+    flattened: Counter[type]
+    unflattened: Counter[type]
+    read: Counter[type]
+    bound: Counter[type]
+    constructed: Counter[type]
+    # Those in what is constructed too.
+    set: Counter[type]
+
+    def since(self, before: "Events") -> "Events":
+        return Events(*[now - then for now, then in zip(self, before)])
+
+
+class Watch:
+    """All that is counted. One at a time is on."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[type, NodeWatch] = {}
+        self.reads: Counter[type] = Counter()
+        self.bound: Counter[type] = Counter()
+        self.constructed: Counter[type] = Counter()
+        self.set: Counter[type] = Counter()
+        self.read_times, self.bound_times, self.set_times = Times(), Times(), Times()
+        self.sites: Counter[tuple[CodeType, int, str]] = Counter()
+        self.site_times: dict[tuple[CodeType, int, str], float] = {}
+        # What all hooks have cost, in nanoseconds.
+        self.cost = 0.0
+        self.paused = 0
+        self.phase = 0
+        self.left = _PHASE
+        # What a hook costs each time, beside what it measures.
+        self.costs = Costs()
+        self._undo: list[Callable[[], None]] = []
+        self._known: Known | None = None
+
+    def start(self) -> None:
+        self._known = module.known if isinstance(module.known, Known) else None
+        # Asked now: what they look at is about to change.
+        hot = not _hot.why_never()
+        _construct.why_never()
+        if self._known is not None:
+            for cls in with_subclasses([eqx.Module]):
+                self.watch_class(cls)
+            module.watchers.append(self.watch_class)
+        self._watch_others()
+        if hot:
+            self._watch_reads()
+            self._watch_sets()
+            self._watch_construction()
+
+    def stop(self) -> None:
+        if self.watch_class in module.watchers:
+            module.watchers.remove(self.watch_class)
+        while self._undo:
+            self._undo.pop()()
+
+    def events(self) -> Events:
+        return Events(
+            Counter({cls: watch.flattened for cls, watch in self.nodes.items()}),
+            Counter({cls: watch.unflattened for cls, watch in self.nodes.items()}),
+            self.reads.copy(),
+            self.bound.copy(),
+            self.constructed.copy(),
+            self.set.copy(),
+        )
+
+    def forget(self, cls: type) -> None:
+        """Count nothing of a class that was only there to be measured."""
+        self.nodes.pop(cls, None)
+        for counter in (self.reads, self.bound, self.constructed, self.set):
+            del counter[cls]
+        for times in (self.read_times, self.bound_times, self.set_times):
+            times.samples.clear()
+        self.sites.clear()
+        self.site_times.clear()
+
+    def put(self, function: Any, make: Callable[[Any], Any], stub: Any) -> None:
+        """Put a hook into a function; `make` is given what the function was."""
+        before = function.__code__
+        original = _copy(function)
+        code = _calling(stub, make(original), function)
+        function.__code__ = code
+
+        def undo() -> None:
+            # Not if another has put something else there since.
+            if function.__code__ is code:
+                function.__code__ = before
+
+        self._undo.append(undo)
+
+    # Nodes
+
+    def watch_class(self, cls: type) -> None:
+        """Watch the nodes of a Module class."""
+        begin = clock()
+        with _node.lock:
+            if cls not in self.nodes and cls is not module.probe:
+                self._watch_class(cls)
+        self.cost += clock() - begin
+
+    def _watch_class(self, cls: type) -> None:
+        assert self._known is not None
+        watch = self.nodes[cls] = NodeWatch(cls)
+        node = nodes.get(cls)
+        watch.accelerated = node is not None and node.functions is not None
+        original = _node.originals.get(cls)
+        if watch.accelerated and original is None:
+            watch.reason = "JAX calls its kernels themselves, which are not watched"
+            return
+        held = original.held if original is not None else _swap.held_by(cls, self._known)
+        if isinstance(held, str):
+            watch.reason = held
+            self._watch_registered(cls, watch)
+            return
+        kernels = None
+        if not watch.accelerated and not _node.unusual(cls, eqx.Module):
+            kernels = _swap.kernels_of(cls, self._known).functions
+        flatten, keyed, unflatten = held
+        added = original is None
+        if added:
+            # So that `install` finds them, should it come meanwhile.
+            _swap.note(cls, held)
+        self.put(
+            flatten, self._flattening(watch, kernels and kernels.flatten), _stub_of_one
+        )
+        self.put(
+            keyed,
+            self._flattening(watch, kernels and kernels.flatten_with_keys),
+            _stub_of_one,
+        )
+        state = unflatten.__reduce__()[2]
+        theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
+        hook = self._unflattening(watch, kernels and kernels.unflatten, theirs)
+        _swap.set_state(unflatten, (hook, (), {}, unflatten.__dict__ or None))
+
+        def undo() -> None:
+            if unflatten.func is hook:
+                _swap.set_state(unflatten, state)
+            now = nodes.get(cls)
+            if added and (now is None or now.functions is None):
+                _swap.forget(cls)
+
+        self._undo.append(undo)
+
+    def _watch_others(self) -> None:
+        """Watch the nodes of classes that are no Modules, as far as Python flattens them."""
+        for cls in list(_swap.registry()):
+            if cls not in self.nodes and eqx.Module not in getattr(cls, "__mro__", ()):
+                node = nodes.get(cls)
+                watch = NodeWatch(cls)
+                watch.accelerated = node is not None and node.functions is not None
+                if self._watch_registered(cls, watch):
+                    self.nodes[cls] = watch
+
+    def _watch_registered(self, cls: type, watch: NodeWatch) -> bool:
+        entry = _swap.registry().get(cls)
+        there = False
+        flatten = getattr(entry, "to_iter", None)
+        if type(flatten) is FunctionType and flatten.__code__.co_filename != _FILE:
+            self.put(flatten, self._flattening(watch, None), stub_of_any)
+            there = True
+        unflatten = getattr(entry, "from_iter", None)
+        if type(unflatten) is FunctionType and unflatten.__code__.co_filename != _FILE:
+
+            def make(theirs: Any) -> Any:
+                return self._unflattening(watch, None, theirs)
+
+            self.put(unflatten, make, stub_of_any)
+            there = True
+        return there
+
+    def _flattening(self, watch: NodeWatch, ours: Any) -> Callable[[Any], Any]:
+        def make(theirs: Any) -> Any:
+            ways = (theirs, theirs if ours is None else ours)
+            if ours is not None and watch.flatten_ways is None:
+                watch.flatten_ways = ways
+            times, costs, by_kernel = watch.flatten, self.costs, int(ours is not None)
+
+            def flatten(obj: Any) -> Any:
+                if self.paused:
+                    self.cost += costs.passed
+                    return theirs(obj)
+                phase = self._next_phase()
+                watch.flattened += 1
+                watch.flattened_by_kernel += phase & by_kernel
+                count = watch.flattened
+                if count > _ALL and count % _STRIDE:
+                    self.cost += costs.passed
+                    return ways[phase](obj)
+                before = self.cost
+                begin = clock()
+                out = ways[phase](obj)
+                end = clock()
+                took = end - begin - (self.cost - before) - costs.clock
+                times[phase].samples.append(took)
+                self._note_site(sys._getframe(2), 1 if count <= _ALL else _STRIDE, took)
+                self.cost += costs.measured + (clock() - end)
+                return out
+
+            return flatten
+
+        return make
+
+    def _unflattening(self, watch: NodeWatch, ours: Any, theirs: Any) -> Any:
+        ways = (theirs, theirs if ours is None else ours)
+        if ours is not None:
+            watch.unflatten_ways = ways
+        times, costs, by_kernel = watch.unflatten, self.costs, int(ours is not None)
+
+        def unflatten(aux: Any, children: Any) -> Any:
+            if self.paused:
+                self.cost += costs.passed
+                return theirs(aux, children)
+            phase = self._next_phase()
+            watch.unflattened += 1
+            watch.unflattened_by_kernel += phase & by_kernel
+            count = watch.unflattened
+            if count > _ALL and count % _STRIDE:
+                self.cost += costs.passed
+                return ways[phase](aux, children)
+            before = self.cost
+            begin = clock()
+            out = ways[phase](aux, children)
+            end = clock()
+            times[phase].samples.append(end - begin - (self.cost - before) - costs.clock)
+            self.cost += costs.measured + (clock() - end)
+            return out
+
+        return unflatten
+
+    def _next_phase(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            self.left = _PHASE
+            self.phase ^= 1
+        return self.phase
+
+    def _note_site(self, frame: FrameType | None, weight: int, took: float) -> None:
+        """Note what line of the program a node was flattened for."""
+        via = ""
+        while frame is not None:
+            code = frame.f_code
+            place = _places.get(code)
+            if place is None:
+                place = _places[code] = _place(code)
+            if place == _PROGRAM:
+                break
+            if place != _OURS:
+                via = place
+            frame = frame.f_back
+        if frame is not None:
+            site = (frame.f_code, frame.f_lineno, via)
+            self.sites[site] += weight
+            self.site_times[site] = self.site_times.get(site, 0.0) + weight * took
+
+    # Attributes, methods and construction
+
+    def _watch_reads(self) -> None:
+        reads, times, costs = self.reads, self.read_times, self.costs
+        numbers = itertools.count(1)
+
+        def make(theirs: Any) -> Any:
+            def read(obj: Any, name: str) -> Any:
+                self.cost += costs.read
+                # What flattens reads the `__dict__`, which is counted there.
+                if self.paused or name == "__dict__":
+                    return theirs(obj, name)
+                reads[type(obj)] += 1
+                if next(numbers) % _STRIDE:
+                    return theirs(obj, name)
+                before = self.cost
+                begin = clock()
+                out = theirs(obj, name)
+                end = clock()
+                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                self.cost += clock() - end
+                return out
+
+            return read
+
+        self.put(_reads.EQUINOX, make, _stub_of_two)
+
+    def _watch_sets(self) -> None:
+        sets, times, costs = self.set, self.set_times, self.costs
+        numbers = itertools.count(1)
+
+        def make(theirs: Any) -> Any:
+            def assign(obj: Any, name: str, value: Any) -> Any:
+                self.cost += costs.read
+                if self.paused:
+                    return theirs(obj, name, value)
+                sets[type(obj)] += 1
+                if next(numbers) % _STRIDE:
+                    return theirs(obj, name, value)
+                before = self.cost
+                begin = clock()
+                theirs(obj, name, value)
+                end = clock()
+                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                self.cost += clock() - end
+
+            # Warnings count frames up to the code that they are about.
+            return _construct.unseen(assign, _construct.SETATTR)
+
+        self.put(_construct.SETATTR, make, stub_of_any)
+
+    def _watch_construction(self) -> None:
+        constructed, bound, costs = self.constructed, self.bound, self.costs
+
+        def make(theirs: Any) -> Any:
+            def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
+                self.cost += costs.construct
+                if self.paused:
+                    return theirs(cls, *args, **kwargs)
+                if cls is not BoundMethod:
+                    constructed[cls] += 1
+                    return theirs(cls, *args, **kwargs)
+                bound[type(args[1]) if len(args) > 1 else cls] += 1
+                # What it reads is part of binding a method.
+                self.paused += 1
+                before = self.cost
+                begin = clock()
+                try:
+                    return theirs(cls, *args, **kwargs)
+                finally:
+                    self.paused -= 1
+                    took = clock() - begin - (self.cost - before) - costs.clock
+                    self.bound_times.samples.append(took)
+
+            # Warnings count frames up to the code that they are about.
+            return _construct.unseen(construct, _construct.CALL)
+
+        self.put(_construct.CALL, make, stub_of_any)
+
+
+class Costs:
+    """What hooks cost, in nanoseconds, as `calibrate` finds it."""
+
+    clock = 0.0
+    passed = 0.0
+    measured = 0.0
+    read = 0.0
+    construct = 0.0
+
+
+_FILE: Final = "<treepress, watching, for warnings as if importlib._bootstrap>"
+
+
+def _stub_of_one(obj: Any) -> Any:
+    hook: Any = "hook"
+    return hook(obj)
+
+
+def _stub_of_two(one: Any, other: Any) -> Any:
+    hook: Any = "hook"
+    return hook(one, other)
+
+
+def stub_of_any(*args: Any, **kwargs: Any) -> Any:
+    hook: Any = "hook"
+    return hook(*args, **kwargs)
+
+
+def _calling(stub: Any, hook: Any, function: FunctionType) -> CodeType:
+    """The code of a stub, to be put into a function, that calls a hook."""
+    code: CodeType = stub.__code__
+    return code.replace(
+        co_consts=tuple([hook if x == "hook" else x for x in code.co_consts]),
+        co_name=function.__name__,
+        co_qualname=function.__qualname__,
+        co_filename=_FILE,
+        # A function has as many as it was made with.
+        co_freevars=function.__code__.co_freevars,
+    )
+
+
+def _copy(function: Any) -> Any:
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+# What the code of a frame belongs to: by code, the program, this package, or the name of a
+# function of JAX's or Equinox's.
+_PROGRAM: Final = "program"
+_OURS: Final = ""
+_places: dict[CodeType, str] = {}
+
+
+# What is called otherwise by those who use it; of the first there is nothing to be said.
+_CALLED: Final = {
+    "api_boundary.<locals>.reraise_with_filtered_traceback": _OURS,
+    "_JitWrapper.__call__": "equinox.filter_jit",
+    "_ModuleMeta.__call__": "making a Module",
+}
+
+
+def _place(code: CodeType) -> str:
+    file = code.co_filename
+    if file.startswith(("<treepress", _folder(__name__))):
+        return _OURS
+    if file.startswith(_FOLDERS):
+        return _CALLED.get(code.co_qualname, code.co_qualname)
+    if file.startswith(_STDLIB) and "site-packages" not in file:
+        return _OURS
+    return _PROGRAM
+
+
+def _folder(name: str) -> str:
+    file = sys.modules[name.partition(".")[0]].__file__ or ""
+    return file[: -len("__init__.py")]
+
+
+_FOLDERS: Final = tuple([_folder(name) for name in ("jax", "jaxlib", "equinox")])
+_STDLIB: Final = sysconfig.get_paths()["stdlib"]

@@ -1,0 +1,467 @@
+"""`treepress.profile` and `python -m treepress profile`: exact counts, and nothing changed."""
+
+import gc
+import json
+import re
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import treepress
+
+
+class Pair(eqx.Module):
+    x: Any
+    y: Any
+    name: str = eqx.field(static=True, default="pair")
+
+    def total(self) -> Any:
+        return self.x + self.y
+
+
+class Own(eqx.Module):
+    x: Any
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Odd(eqx.Module):
+    x: Any
+
+    def __getattribute__(self, name: str) -> Any:
+        return super().__getattribute__(name)
+
+
+class Fast(treepress.FlatMixin, eqx.Module):
+    x: Any
+
+
+def of(profile: Any, cls: type) -> Any:
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    found = [each for each in profile.classes if each.name == name]
+    return found[0] if found else None
+
+
+def test_counts() -> None:
+    pair = Pair(1.0, Pair(2.0, 3.0))
+    with treepress.profile() as p:
+        for _ in range(10):
+            leaves, treedef = jax.tree.flatten(pair)
+        for _ in range(7):
+            jax.tree.unflatten(treedef, leaves)
+        for _ in range(5):
+            _ = pair.x
+        for _ in range(4):
+            _ = pair.total
+        for _ in range(3):
+            Own(1.0)
+        jtu.tree_flatten_with_path(pair)
+    found = of(p, Pair)
+    assert (found.flattened, found.unflattened) == (22, 14)
+    assert (found.read, found.bound, found.constructed) == (5, 4, 0)
+    assert found.flatten > 0
+    assert found.unflatten > 0
+    assert found.total > 0
+    assert not found.reason
+    own = of(p, Own)
+    assert (own.constructed, own.flattened, own.set) == (3, 0, 0)
+    assert p.wall > 0
+    assert p.saving.filter_jit == 0
+
+
+def test_more_nodes_than_are_measured() -> None:
+    pairs = [Pair(i, i) for i in range(500)]
+    with treepress.profile() as p:
+        for _ in range(30):
+            leaves, treedef = jax.tree.flatten(pairs)
+            jax.tree.unflatten(treedef, leaves)
+    found = of(p, Pair)
+    assert (found.flattened, found.unflattened) == (15_000, 15_000)
+    assert sum(site.nodes for site in p.sites) == pytest.approx(15_000, rel=0.01)
+    assert any("jax.tree.flatten(pairs)" in site.text for site in p.sites)
+
+
+def state() -> list[Any]:
+    """What a profile puts hooks into."""
+    from equinox import _jit
+
+    module = eqx.Module
+    meta = type(module)
+    registered = getattr(sys.modules["jax._src.tree_util"], "_registry", {})
+    return [
+        *(vars(meta).get(name) for name in ("__call__", "__setattr__", "__delattr__")),
+        *(vars(module).get(name) for name in ("__getattribute__", "__setattr__")),
+        vars(module)["__getattribute__"].__code__,
+        getattr(vars(meta)["__call__"], "__code__", None),
+        _jit._call.__code__,
+        [
+            (
+                getattr(entry.to_iter, "__code__", None),
+                getattr(entry.from_iter, "func", None),
+            )
+            for entry in registered.values()
+        ],
+    ]
+
+
+def test_everything_is_as_it_was() -> None:
+    # The classes that a profile compares with are made the first time.
+    with treepress.profile():
+        Own(1.0)
+    before = state()
+    accelerated = set(treepress.accelerated())
+    pair = Pair(1.0, "text")
+    treedef = jax.tree.structure(pair)
+    with treepress.profile():
+        assert jax.tree.structure(pair) == treedef
+        inside = jax.tree.structure(Pair(2.0, "other"))
+        assert pair.total == pair.total
+    assert inside == treedef
+    assert state() == before
+    assert set(treepress.accelerated()) == accelerated
+    assert not treepress.describe(Pair).accelerated
+
+
+def test_an_exception_passes_through() -> None:
+    p = treepress.profile()
+    before = state()
+
+    def work() -> None:
+        with p:
+            jax.tree.leaves(Pair(1.0, 2.0))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        work()
+    assert of(p, Pair).flattened == 1
+    assert state() == before
+
+
+def test_install_meanwhile() -> None:
+    pair = Pair(1.0, 2.0)
+    treedef = jax.tree.structure(pair)
+    try:
+        with treepress.profile():
+            jax.tree.leaves(pair)
+            treepress.install()
+            assert jax.tree.structure(pair) == treedef
+        assert treepress.describe(Pair).accelerated
+        assert jax.tree.structure(pair) == treedef
+    finally:
+        treepress.uninstall()
+    assert not treepress.describe(Pair).accelerated
+    assert jax.tree.structure(pair) == treedef
+    # And it can be accelerated as ever.
+    with treepress.installed():
+        assert treepress.describe(Pair).accelerated
+
+
+def test_an_accelerated_class_is_counted() -> None:
+    with treepress.installed(), treepress.profile() as p:
+        jax.tree.leaves([Pair(1.0, 2.0), Pair(1.0, 2.0)])
+    found = of(p, Pair)
+    assert found.accelerated
+    assert found.flattened == 2
+    assert not treepress.describe(Pair).accelerated
+    assert jax.tree.leaves(Pair(1.0, 2.0)) == [1.0, 2.0]
+
+
+def test_kernels_that_jax_holds_are_named() -> None:
+    with treepress.profile() as p:
+        jax.tree.leaves(Fast(1.0))
+    assert of(p, Fast) is None
+    assert any("Fast" in note or "more" in note for note in p.notes)
+
+
+def test_a_class_that_cannot_be_accelerated() -> None:
+    odd = Odd(1.0)
+    with treepress.profile() as p:
+        for _ in range(3):
+            jax.tree.leaves(odd)
+    found = of(p, Odd)
+    assert found.flattened == 3
+    assert "__getattribute__" in found.reason
+    assert found.faster == pytest.approx(found.total)
+    assert "__getattribute__" in str(p)
+
+
+def test_classes_made_meanwhile() -> None:
+    with treepress.profile() as p:
+
+        class Late(eqx.Module):
+            x: Any
+
+        jax.tree.leaves(Late(1.0))
+    assert of(p, Late).flattened == 1
+    assert jax.tree.leaves(Late(2.0)) == [2.0]
+
+
+def test_other_nodes() -> None:
+    class Other:
+        pass
+
+    jtu.register_pytree_node(
+        Other, lambda o: ((1.0,), "aux"), lambda aux, children: Other()
+    )
+    with treepress.profile() as p:
+        leaves, treedef = jax.tree.flatten(Other())
+        jax.tree.unflatten(treedef, leaves)
+    found = of(p, Other)
+    assert (found.flattened, found.unflattened) == (1, 1)
+    assert found.reason == "it is no equinox.Module"
+    assert found.faster == found.total
+
+
+def test_filter_jit() -> None:
+    @eqx.filter_jit
+    def shift(pair: Pair, by: float) -> Pair:
+        return Pair(pair.x + by, pair.y)
+
+    pair = Pair(jnp.ones(3), "static")
+    with treepress.profile() as p:
+        for _ in range(20):
+            out = shift(pair, 1.0)
+        for _ in range(5):
+            out = shift(pair, 2.0)
+    assert out.y == "static"
+    (found,) = [each for each in p.functions if each.name.endswith("shift")]
+    assert (found.calls, found.traces) == (25, 2)
+    assert found.call > 0
+    assert found.overhead > found.faster >= 0
+    assert not found.reason
+    assert Path(found.where.rpartition(":")[0]) == Path(__file__)
+    # What flattens for the twins is not the program's.
+    assert of(p, Pair).flattened < 25 * 6
+
+
+def test_filter_jit_of_what_has_no_twin() -> None:
+    class Unequal:
+        __hash__ = None  # type: ignore[assignment]
+
+    @eqx.filter_jit
+    def run(x: Any) -> Any:
+        return x, 1
+
+    with treepress.profile() as p, pytest.raises(ValueError, match="hash"):
+        run(Unequal())
+    assert [each.calls for each in p.functions] == [0]
+
+    @eqx.filter_jit
+    def once(x: Any) -> Any:
+        return x
+
+    with treepress.profile() as p:
+        once(jnp.ones(2))
+    (found,) = p.functions
+    assert (found.calls, found.reason) == (1, "it was called too few times")
+    assert found.saved == 0
+
+
+def test_filter_jit_within_others() -> None:
+    @eqx.filter_jit
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    @jax.jit
+    def outer(x: Any) -> Any:
+        return inner(inner(x))
+
+    with treepress.profile() as p:
+        for _ in range(5):
+            out = outer(jnp.ones(2))
+    assert float(out[0]) == 3.0
+    assert [each.calls for each in p.functions] == [2]
+
+
+trees = st.recursive(
+    st.one_of(st.integers(), st.text(max_size=2), st.none()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.builds(Pair, inner, inner, st.text(max_size=2)),
+        st.builds(Own, inner),
+        st.builds(Odd, inner),
+        st.builds(Fast, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(trees, min_size=1, max_size=5))
+def test_trees_come_out_the_same(made: list[Any]) -> None:
+    expected = [jtu.tree_flatten_with_path(tree) for tree in made]
+    with treepress.profile() as p:
+        for tree, (paths, treedef) in zip(made, expected):
+            # Often enough to go both ways.
+            for _ in range(3):
+                assert jtu.tree_flatten_with_path(tree) == (paths, treedef)
+                leaves, again = jax.tree.flatten(tree)
+                assert again == treedef
+                assert jax.tree.structure(jax.tree.unflatten(again, leaves)) == treedef
+    assert p.wall > 0
+
+
+def test_both_ways_are_gone() -> None:
+    pairs = [Pair(i, str(i)) for i in range(3000)]
+    expected = jtu.tree_flatten_with_path(pairs)
+    with treepress.profile():
+        for _ in range(3):
+            assert jtu.tree_flatten_with_path(pairs) == expected
+            assert jax.tree.map(lambda x: x, pairs)[2999].y == "2999"
+
+
+def test_threads() -> None:
+    pairs = [Pair(i, i) for i in range(50)]
+    wrong = []
+
+    def work() -> None:
+        for _ in range(100):
+            if jax.tree.leaves(jax.tree.map(lambda x: x, pairs)) != [
+                x for i in range(50) for x in (i, i)
+            ]:
+                wrong.append(1)
+
+    with treepress.profile() as p:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+    assert of(p, Pair).flattened > 0
+
+
+def test_one_at_a_time() -> None:
+    p = treepress.profile()
+    with p:
+        with pytest.raises(RuntimeError, match="another profile"), treepress.profile():
+            pass
+        with pytest.raises(AttributeError, match="no saving before"):
+            _ = p.saving
+        assert "not ended" in str(p)
+    with pytest.raises(RuntimeError, match="made once"), p:
+        pass
+    with pytest.raises(AttributeError, match="no attribute 'savings'"):
+        _ = p.savings
+    with treepress.profile():
+        pass
+
+
+def test_nothing_is_held() -> None:
+    class Big:
+        pass
+
+    kept: Any = Big()
+    pair = Pair(kept, 1)
+    with treepress.profile() as p:
+        jax.tree.leaves(pair)
+    ref = weakref.ref(kept)
+    del kept, pair
+    gc.collect()
+    assert ref() is None
+    assert p.classes
+
+
+def test_forms() -> None:
+    pair = Pair(1.0, 2.0)
+
+    @eqx.filter_jit
+    def same(x: Any) -> Any:
+        return x
+
+    with treepress.profile() as p:
+        for _ in range(3):
+            jax.tree.leaves(pair)
+            same(pair)
+    data = json.loads(p.to_json())
+    assert data["wall"] == p.wall
+    assert data["classes"][0].keys() >= {"name", "flattened", "total", "faster"}
+    assert data["saving"].keys() == {"install", "filter_jit", "both"}
+    assert data["functions"][0]["calls"] == 3
+    text = str(p)
+    for expected in ("Pair", "same", "treepress.install()", "profiling added", "jax"):
+        assert expected in text
+    page = p.to_html()
+    assert page.startswith("<!doctype html>")
+    assert "<svg" in page
+    assert "Pair" in page
+    # It opens without a network.
+    assert not re.search(r"(src|href)\s*=|@import|url\(", page)
+    assert p._repr_html_() in page
+
+
+SCRIPT = """
+import sys
+import equinox as eqx, jax
+model = eqx.nn.MLP(2, 2, 4, 2, key=jax.random.key(0))
+for _ in range(10):
+    jax.tree.leaves(model)
+print(sys.argv, __name__)
+assert "treepress.inplace" in sys.modules
+import treepress
+assert not treepress.describe(eqx.nn.MLP).accelerated
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "treepress", *arguments]
+    return subprocess.run(command, cwd=cwd, text=True, capture_output=True)
+
+
+def test_command(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run(
+        *("profile", "--json", "out.json", "--html=out.html", "script.py", "3", "--html"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "['script.py', '3', '--html'] __main__\n"
+    assert "equinox.MLP" in done.stderr
+    data = json.loads((tmp_path / "out.json").read_text())
+    found = {each["name"]: each for each in data["classes"]}
+    assert found["equinox.nn._mlp.MLP"]["flattened"] >= 10
+    assert "script.py" in data["sites"][0]["where"]
+    assert "<svg" in (tmp_path / "out.html").read_text()
+    done = run("profile", "-m", "script", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "What would be saved" in done.stderr
+
+
+def test_command_of_a_script_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import equinox as eqx\nraise KeyError('mine')\n")
+    done = run("profile", "script.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "KeyError: 'mine'" in done.stderr
+    assert "What would be saved" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give a SCRIPT"),
+        (("--html",), "--html takes the name of a file"),
+        (("--html", "nowhere/out.html", "script.py"), "there is no folder nowhere"),
+        (("missing.py",), "there is no file missing.py"),
+        (("--wrong", "script.py"), "there is no option --wrong"),
+        (("-m", "missing_module"), "there is no module missing_module"),
+    ],
+)
+def test_wrong_commands(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = run("profile", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "What would be saved" not in done.stderr
