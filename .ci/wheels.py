@@ -44,7 +44,7 @@ def main() -> int:
         tools = _tools(work / "tools")
         _build(tools, work / "first", out, arguments.pythons)
         for wheel in sorted(out.glob("*.whl")):
-            _check(wheel, folder)
+            _check(wheel)
         if arguments.twice:
             again = work / "again"
             _build(tools, work / "second", again, arguments.pythons)
@@ -158,7 +158,7 @@ def _variables(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[s
     return {**kept, "SOURCE_DATE_EPOCH": when}
 
 
-def _check(wheel: Path, folder: str) -> None:
+def _check(wheel: Path) -> None:
     """No tests, no C, and no path of the machine that built it."""
     compiled = 0
     with zipfile.ZipFile(wheel) as file:
@@ -166,7 +166,9 @@ def _check(wheel: Path, folder: str) -> None:
             if not name.endswith("/") and not WHEEL.match(name):
                 sys.exit(f"{wheel.name} holds {name}")
             content = file.read(name)
-            for path in (folder, str(ROOT), sysconfig.get_paths()["purelib"]):
+            # The first also for what the build tools made for themselves.
+            temporary, home = f"{tempfile.gettempdir()}/", f"{Path.home()}/"
+            for path in (temporary, home, str(ROOT), sysconfig.get_paths()["purelib"]):
                 if path.encode() in content:
                     sys.exit(f"{wheel.name}: {name} has the path {path} in it")
             compiled += name.endswith((".so", ".pyd"))

@@ -4,6 +4,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import sys
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -37,6 +38,15 @@ def _interpreted() -> ModuleType:
             f"{_VARIABLE} is set to 'interpreted', but the kernels of this installation are "
             f"compiled. Install one that was built with TREEPRESS_BUILD_PURE set"
         )
+    for name in ("method", "caller"):
+        # They name a decorator that is there for the compiler alone.
+        spec = importlib.util.find_spec(f"treepress.kernels.{name}")
+        assert spec is not None
+        assert spec.loader is not None
+        made: Any = importlib.util.module_from_spec(spec)
+        made.mypyc_attr = lambda **_: lambda cls: cls
+        sys.modules[spec.name] = made
+        spec.loader.exec_module(made)
     return module
 
 

@@ -10,10 +10,6 @@ from .call import Calls
 # As in `method`: so in Python there is `treepress.fallback.caller`.
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(**_):
-        return lambda cls: cls
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -13,10 +13,6 @@ from .node import Names, State, blanks
 # this file runs compiled alone; in Python there is `treepress.fallback.method`.)
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(**_):
-        return lambda cls: cls
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
