@@ -58,14 +58,16 @@ def compiler_fault(*flags: str) -> str:
 
 
 def without_paths() -> list[str]:
-    """Flags that keep where mypyc lies out of what is compiled of it.
+    """Flags that keep out of what is compiled where mypyc and Python lie.
 
-    That is a folder made for the build, of another name each time.
+    The one is a folder made for the build, of another name each time.
     """
+    from sysconfig import get_paths
+
     import mypyc
 
-    folder = Path(mypyc.__file__).parent.parent
-    flags = [f"-ffile-prefix-map={folder}=."]
+    folders = (Path(mypyc.__file__).parent.parent, get_paths()["include"])
+    flags = [f"-ffile-prefix-map={folder}=." for folder in folders]
     return [] if os.name == "nt" or compiler_fault(*flags) else flags
 
 

@@ -138,6 +138,11 @@ def _wheel(
     _run([python, "-m", "venv", str(interpreter)])
     own = str(interpreter / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
     _run([own, "-m", "pip", "install", "--quiet", TOOLS[0]])
+    if not pure and sys.platform == "linux":
+        # As Python itself was linked, but for where it looks for libraries on this machine.
+        asked = "import sysconfig; print(sysconfig.get_config_var('LDSHARED'))"
+        linker = _run([own, "-c", asked]).strip()
+        variables["LDSHARED"] = re.sub(r" -Wl,-rpath[,=]\S+", "", linker)
     command = [own, "-m", "build", "--wheel", "--outdir", str(made), str(copy)]
     _run(command, variables)
     (wheel,) = made.glob("*.whl")
