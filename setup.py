@@ -31,7 +31,7 @@ BUILDING = frozenset(
 )
 
 
-def compiler_fault() -> str:
+def compiler_fault(*flags: str) -> str:
     """Why nothing can be compiled here, empty if a small extension module can be."""
     # Asked before setup() is told of any extension, since a wheel of pure Python is one
     # from the start: its tag must not name this platform.
@@ -47,11 +47,28 @@ def compiler_fault() -> str:
         try:
             customize_compiler(compiler)
             compiler.compile(
-                [str(source)], output_dir=folder, include_dirs=[get_paths()["include"]]
+                [str(source)],
+                output_dir=folder,
+                include_dirs=[get_paths()["include"]],
+                extra_postargs=list(flags),
             )
         except Exception as error:  # compilers differ in how they fail
             return str(error).splitlines()[0] if str(error) else repr(error)
     return ""
+
+
+def without_paths() -> list[str]:
+    """Flags that keep out of what is compiled where mypyc and Python lie.
+
+    The one is a folder made for the build, of another name each time.
+    """
+    from sysconfig import get_paths
+
+    import mypyc
+
+    folders = (Path(mypyc.__file__).parent.parent, get_paths()["include"])
+    flags = [f"-ffile-prefix-map={folder}=." for folder in folders]
+    return [] if os.name == "nt" or compiler_fault(*flags) else flags
 
 
 def kernels() -> list[Extension]:
@@ -64,13 +81,17 @@ def kernels() -> list[Extension]:
         try:
             from mypyc.build import mypycify
 
-            return mypycify(
+            made: list[Extension] = mypycify(
                 # The kernels import nothing but the standard library; their package
                 # does, and what that imports is not there while a wheel is built.
                 ["--follow-imports=skip", "--ignore-missing-imports", *KERNELS],
                 group_name="treepress",
                 opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),
             )
+            flags = without_paths()
+            for extension in made:
+                extension.extra_compile_args += flags
+            return made
         except (Exception, SystemExit) as error:
             fault = f"mypyc failed: {error!r}"
     if must:

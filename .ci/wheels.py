@@ -1,10 +1,11 @@
 """Builds what is published, from a clean copy of what is committed, and checks it.
 
-    python .ci/wheels.py [--out FOLDER] [PYTHON ...]
+    python .ci/wheels.py [--out FOLDER] [--twice] [PYTHON ...]
 
 Makes the source package, the pure wheel, and a compiled wheel for each Python named (else
 for the one that runs this), on Linux one of the manylinux kind. Two builds of one commit
-have the same contents. Needs git, and access to a package index for the build tools.
+have the same contents: with --twice all is built again, in another folder, and compared.
+Needs git, and access to a package index for the build tools.
 """
 
 import argparse
@@ -35,19 +36,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", default=[sys.executable])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--twice", action="store_true", help="build it again, and compare")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         tools = _tools(work / "tools")
-        source = _source(tools, work, out)
-        for python in arguments.pythons:
-            _wheel(tools, work, source, out, python, pure=False)
-        _wheel(tools, work, source, out, arguments.pythons[0], pure=True)
+        _build(tools, work / "first", out, arguments.pythons)
         for wheel in sorted(out.glob("*.whl")):
-            _check(wheel, folder)
+            _check(wheel)
+        if arguments.twice:
+            again = work / "again"
+            _build(tools, work / "second", again, arguments.pythons)
+            _compare(out, again)
         files = sorted(str(file) for file in out.iterdir())
         _run([tools, "-m", "twine", "check", "--strict", *files])
         wheels = [file for file in files if file.endswith(".whl")]
@@ -55,6 +56,40 @@ def main() -> int:
         _run([tools, "-m", "check_wheel_contents", "--ignore", "W009", *wheels])
     print("\n".join(files))
     return 0
+
+
+def _build(tools: str, work: Path, out: Path, pythons: list[str]) -> None:
+    for folder in (out, work):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    source = _source(tools, work, out)
+    for python in pythons:
+        _wheel(tools, work, source, out, python, pure=False)
+    _wheel(tools, work, source, out, pythons[0], pure=True)
+
+
+def _compare(first: Path, second: Path) -> None:
+    """Both folders hold the same packages, and these the same files, to the byte."""
+    names = [sorted(file.name for file in folder.iterdir()) for folder in (first, second)]
+    if names[0] != names[1]:
+        sys.exit(f"two builds gave other packages: {names[0]} and {names[1]}")
+    for name in names[0]:
+        one, other = _contents(first / name), _contents(second / name)
+        differing = sorted(
+            file for file in {*one, *other} if one.get(file) != other.get(file)
+        )
+        if differing:
+            sys.exit(f"two builds of {name} differ in {', '.join(differing)}")
+        print(f"two builds of {name} have the same contents")
+
+
+def _contents(package: Path) -> dict[str, bytes]:
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as file:
+            return {name: file.read(name) for name in file.namelist()}
+    with tarfile.open(package) as archive:
+        members = [(member, archive.extractfile(member)) for member in archive]
+        return {member.name: made.read() for member, made in members if made is not None}
 
 
 def _tools(folder: Path) -> str:
@@ -103,6 +138,11 @@ def _wheel(
     _run([python, "-m", "venv", str(interpreter)])
     own = str(interpreter / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
     _run([own, "-m", "pip", "install", "--quiet", TOOLS[0]])
+    if not pure and sys.platform == "linux":
+        # As Python itself was linked, but for where it looks for libraries on this machine.
+        asked = "import sysconfig; print(sysconfig.get_config_var('LDSHARED'))"
+        linker = _run([own, "-c", asked]).strip()
+        variables["LDSHARED"] = re.sub(r" -Wl,-rpath[,=]\S+", "", linker)
     command = [own, "-m", "build", "--wheel", "--outdir", str(made), str(copy)]
     _run(command, variables)
     (wheel,) = made.glob("*.whl")
@@ -123,7 +163,7 @@ def _variables(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[s
     return {**kept, "SOURCE_DATE_EPOCH": when}
 
 
-def _check(wheel: Path, folder: str) -> None:
+def _check(wheel: Path) -> None:
     """No tests, no C, and no path of the machine that built it."""
     compiled = 0
     with zipfile.ZipFile(wheel) as file:
@@ -131,7 +171,9 @@ def _check(wheel: Path, folder: str) -> None:
             if not name.endswith("/") and not WHEEL.match(name):
                 sys.exit(f"{wheel.name} holds {name}")
             content = file.read(name)
-            for path in (folder, str(ROOT), sysconfig.get_paths()["purelib"]):
+            # The first also for what the build tools made for themselves.
+            temporary, home = f"{tempfile.gettempdir()}/", f"{Path.home()}/"
+            for path in (temporary, home, str(ROOT), sysconfig.get_paths()["purelib"]):
                 if path.encode() in content:
                     sys.exit(f"{wheel.name}: {name} has the path {path} in it")
             compiled += name.endswith((".so", ".pyd"))

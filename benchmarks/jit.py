@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from cases import EQUINOX, FLAT, MODULE, OURS, imported
 from measure import Calls, Effort, Figures
 from partition import accelerated, mlp
+from progress import Progress
 from timing import call
 
 import treepress
@@ -198,16 +199,18 @@ def first_calls(effort: Effort) -> Figures:
     if training is not None:
         functions[STEP] = training
     jits: dict[str, Any] = {EQUINOX: eqx.filter_jit, OURS: treepress.filter_jit}
-    figures: Figures = {}
-    for case, (function, *arguments) in functions.items():
-        figures[case] = dict.fromkeys(jits, float("inf"))
-        for _ in range(max(3, round(effort.scale * _ROUNDS))):
-            for peer, jit in jits.items():
-                fresh = _fresh(function)
-                start = perf_counter()
-                jax.tree.leaves(jit(fresh)(*arguments))[0].block_until_ready()
-                taken = perf_counter() - start
-                figures[case][peer] = min(figures[case][peer], taken)
+    figures: Figures = {case: dict.fromkeys(jits, float("inf")) for case in functions}
+    rounds = max(3, round(effort.scale * _ROUNDS))
+    with Progress() as progress:
+        for done in range(rounds):
+            progress.show(done / rounds)
+            for case, (function, *arguments) in functions.items():
+                for peer, jit in jits.items():
+                    fresh = _fresh(function)
+                    start = perf_counter()
+                    jax.tree.leaves(jit(fresh)(*arguments))[0].block_until_ready()
+                    taken = perf_counter() - start
+                    figures[case][peer] = min(figures[case][peer], taken)
     return figures
 
 
@@ -218,13 +221,15 @@ def _fresh(function: Function) -> Function:
 def by_arrays(effort: Effort) -> Figures:
     """Modules of two arrays, in and out, by the number of arrays in all."""
     figures: Figures = {}
-    for count in ARRAYS:
-        pairs = [
-            eqx.nn.Linear(1, 1, use_bias=count > 1, key=jax.random.key(i))
-            for i in range(max(1, count // 2))
-        ]
-        row = _row(_same, pairs, ours=(accelerated(pairs),))
-        figures |= effort.measure({str(count): row}, 0.3)
+    with Progress() as progress:
+        for done, count in enumerate(ARRAYS):
+            progress.show(done / len(ARRAYS))
+            pairs = [
+                eqx.nn.Linear(1, 1, use_bias=count > 1, key=jax.random.key(i))
+                for i in range(max(1, count // 2))
+            ]
+            row = _row(_same, pairs, ours=(accelerated(pairs),))
+            figures |= effort.measure({str(count): row}, 0.3)
     return figures
 
 
@@ -240,16 +245,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true")
     effort = Effort(0.1 if parser.parse_args().quick else 1.0)
-    print(f"backend: {treepress.backend}, jax {jax.__version__}, Python {sys.version[:6]}")
+    print(
+        f"backend: {treepress.backend}, jax {jax.__version__}, Python {sys.version[:6]}",
+        flush=True,
+    )
     results: dict[str, Figures] = {}
     for table in report.TABLES:
         if table.name == "filter_jit":
             results[table.name] = table.measure(effort)
-            print(report.times_text(table.title, table.unit, results[table.name]))
+            text = report.times_text(table.title, table.unit, results[table.name])
+            print(text, flush=True)
     results["first"] = first_calls(effort)
-    print(f"\n{report.times_text('The first call', 'ms', results['first'])}")
+    text = report.times_text("The first call", "ms", results["first"])
+    print(f"\n{text}", flush=True)
     results["arrays"] = by_arrays(effort)
-    print(f"\n{report.arrays_text(results['arrays'])}")
+    print(f"\n{report.arrays_text(results['arrays'])}", flush=True)
     bars = [bar for bar in report.BARS if bar.table in results]
     print(f"\n{report.bars_text(bars, results)}")
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
+from progress import Progress
+
 # Long enough for the clock, short enough to often fall between two disturbances.
 BATCH: Final = 200e-6
 LEAST_ROUNDS: Final = 15
@@ -53,18 +55,20 @@ def interleave(
     # The order changes, since a call may leave the caches worse for the next. It is the
     # same in each run.
     shuffle = random.Random(0).shuffle
-    end = perf_counter() + seconds
+    start = perf_counter()
     rounds = 0
-    while rounds < least or perf_counter() < end:
-        shuffle(order)
-        for i in order:
-            number, _ = batches[i]
-            prepare = before[i]
-            if prepare is not None:
-                prepare()
-                timers[i].timeit(WARMING)
-            best[i] = min(best[i], timers[i].timeit(number) / number)
-        rounds += 1
+    with Progress() as progress:
+        while rounds < least or perf_counter() < start + seconds:
+            shuffle(order)
+            for i in order:
+                number, _ = batches[i]
+                prepare = before[i]
+                if prepare is not None:
+                    prepare()
+                    timers[i].timeit(WARMING)
+                best[i] = min(best[i], timers[i].timeit(number) / number)
+            rounds += 1
+            progress.show(min(rounds / least, (perf_counter() - start) / seconds))
     *times, loop = best
     return [taken - loop for taken in times]
 

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.tree_util as jtu
 
 import treepress
-from treepress import _equinox, module
+from treepress import _backend, _equinox, module
 
 
 def run(code: str) -> str:
@@ -171,10 +171,30 @@ def test_backend_variable() -> None:
         ).strip()
         if value == "nonsense":
             assert "TREEPRESS_BACKEND is 'nonsense'" in out
-        elif treepress.backend == "compiled":
+        elif not _backend.why_python:
             assert out == "compiled"
         else:
             assert out == "compiled" or "no compiled kernels" in out
+
+
+def test_interpreted_kernels_are_never_compiled_ones() -> None:
+    out = run(
+        """
+        import importlib.util, os
+        os.environ["TREEPRESS_BACKEND"] = "interpreted"
+        where = importlib.util.find_spec("treepress").submodule_search_locations[0]
+        print(any(name.endswith((".so", ".pyd")) for name in os.listdir(where + "/kernels")))
+        try:
+            import treepress
+            print(treepress._backend.kernels.__file__)
+        except ImportError as error:
+            print(error)
+        """
+    ).splitlines()
+    if out[0] == "True":
+        assert "the kernels of this installation are compiled" in out[1]
+    else:
+        assert out[1].endswith("node.py")
 
 
 def test_compiled_without_kernels_says_why() -> None:

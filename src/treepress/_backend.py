@@ -4,6 +4,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import sys
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -29,22 +30,45 @@ def _compiled() -> tuple[ModuleType | None, str]:
         return None, f"the compiled kernels cannot be loaded: {error}"
 
 
+def _interpreted() -> ModuleType:
+    """The kernels that are to be compiled, run as Python, which shows what of them is run."""
+    module = importlib.import_module(_KERNELS)
+    if not str(module.__file__).endswith(".py"):
+        raise ImportError(
+            f"{_VARIABLE} is set to 'interpreted', but the kernels of this installation are "
+            f"compiled. Install one that was built with TREEPRESS_BUILD_PURE set"
+        )
+    for name in ("method", "caller"):
+        # They name a decorator that is there for the compiler alone.
+        spec = importlib.util.find_spec(f"treepress.kernels.{name}")
+        assert spec is not None
+        assert spec.loader is not None
+        made: Any = importlib.util.module_from_spec(spec)
+        made.mypyc_attr = lambda **_: lambda cls: cls
+        sys.modules[spec.name] = made
+        spec.loader.exec_module(made)
+    return module
+
+
 def _choose() -> tuple[ModuleType | None, str]:
     wanted = os.environ.get(_VARIABLE, "")
-    if wanted not in ("", "compiled", "python"):
+    # The last is for coverage, and in no documentation.
+    if wanted not in ("", "compiled", "python", "interpreted"):
         raise ImportError(
             f"{_VARIABLE} is {wanted!r}. Set it to 'compiled' or 'python', or unset it "
             f"to have the compiled kernels where there are any"
         )
     if wanted == "python":
         return None, f"{_VARIABLE} is set to 'python'"
+    if wanted == "interpreted":
+        return _interpreted(), f"{_VARIABLE} is set to 'interpreted'"
     module, reason = _compiled()
     if module is None and wanted == "compiled":
         raise ImportError(f"{_VARIABLE} is set to 'compiled', but {reason}")
     return module, reason
 
 
-# The compiled kernels of single nodes, or None; and if None, why.
+# The compiled kernels of single nodes, or None; and why it is Python that runs.
 kernels, why_python = _choose()
 
 

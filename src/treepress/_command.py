@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, Final, NoReturn
 
 from ._doctor import report
+from ._named import Unusable
 from ._version import __version__
 from .inplace import install
 
@@ -22,12 +23,46 @@ examples:
   python -m treepress profile --html profile.html train.py --steps 100
   python -m treepress profile -m my_package.train
   python -m treepress doctor --json
+  python -m treepress bench my_lib:Quantity
 """
+RUN_EXAMPLES: Final = """\
+examples:
+  python -m treepress run train.py --steps 100
+  python -m treepress run -m my_package.train --steps 100
+"""
+PROFILE_EXAMPLES: Final = """\
+examples:
+  python -m treepress profile --html profile.html train.py --steps 100
+  python -m treepress profile -m my_package.train
+"""
+DOCTOR_EXAMPLES: Final = """\
+examples:
+  python -m treepress doctor
+  python -m treepress doctor --json
+"""
+BENCH_EXAMPLES: Final = """\
+FACTORY is an instance, or a function without arguments that makes one. Without it an
+instance is made from the annotations of the fields, if they are arrays, numbers or texts.
+Modules are looked for as by python -m: first in the current folder.
+
+examples:
+  python -m treepress bench
+  python -m treepress bench my_lib:Quantity my_lib.units:Frame
+  python -m treepress bench my_lib:Model=my_lib:make_model
+  python -m treepress bench --json equinox.nn:Linear=my_lib:layer
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (--help tells more)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m treepress",
         description="Press JAX pytrees flat, fast.",
         epilog=EXAMPLES,
@@ -35,39 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    run = commands.add_parser(
-        "run",
-        help="run a program with every Equinox Module accelerated",
-        description="Run a program as python does, with treepress.install() before it.",
-        usage="python -m treepress run (SCRIPT | -m MODULE) [ARGUMENT ...]",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    run.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
-    run.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
-    run.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
-    profile = commands.add_parser(
-        "profile",
-        help="run a program and say where its pytree time goes, and what would be saved",
-        description="Run a program as python does, unchanged, and then say on stderr what "
-        "its Modules and jitted calls took, and what treepress would save.",
-        usage="python -m treepress profile [--json FILE] [--html FILE] "
-        "(SCRIPT | -m MODULE) [ARGUMENT ...]",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    profile.add_argument("--json", metavar="FILE", help="write all of it as JSON")
-    profile.add_argument("--html", metavar="FILE", help="write a page with a plot")
-    profile.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
-    profile.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
-    profile.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
-    doctor = commands.add_parser(
-        "doctor",
-        help="say whether everything works here, and what to do if not",
-        description="Say which kernels are used, what was found in Equinox and JAX, and "
-        "what is wrong. Ends with 1 if anything that makes programs fast is off.",
-    )
-    doctor.add_argument("--json", action="store_true", help="print it as JSON")
+    run = _add_run(commands)
+    profile = _add_profile(commands)
+    _add_doctor(commands)
+    _add_bench(commands)
     # Not by argparse, which would look into the arguments of the program.
     if given[:1] == ["run"] and not {*given[1:2]} & {"-h", "--help"}:
         _run(run, given[1:], install)
@@ -75,8 +81,94 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _profile(profile, given[1:])
     else:
         asked = parser.parse_args(given)
-        if asked.command == "doctor":
-            sys.exit(report(asked.json))
+        try:
+            sys.exit(asked.do(asked))
+        except Unusable as error:
+            commands.choices[asked.command].error(str(error))
+
+
+def _add(commands: Any, name: str, help: str, **more: Any) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, formatter_class=argparse.RawDescriptionHelpFormatter, **more
+    )
+    return made
+
+
+def _add_run(commands: Any) -> argparse.ArgumentParser:
+    run = _add(
+        commands,
+        "run",
+        "run a program with every Equinox Module accelerated",
+        description="Run a program as python does, with treepress.install() before it.",
+        usage="python -m treepress run (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        epilog=RUN_EXAMPLES,
+    )
+    _take_program(run)
+    return run
+
+
+def _add_profile(commands: Any) -> argparse.ArgumentParser:
+    profile = _add(
+        commands,
+        "profile",
+        "run a program and say where its pytree time goes, and what would be saved",
+        description="Run a program as python does, unchanged, and then say on stderr what "
+        "its Modules\nand jitted calls took, and what treepress would save.",
+        usage="python -m treepress profile [--json FILE] [--html FILE] "
+        "(SCRIPT | -m MODULE) [ARGUMENT ...]",
+        epilog=PROFILE_EXAMPLES,
+    )
+    profile.add_argument("--json", metavar="FILE", help="write all of it as JSON")
+    profile.add_argument("--html", metavar="FILE", help="write a page with a plot")
+    _take_program(profile)
+    return profile
+
+
+def _take_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("SCRIPT", help="a script, a folder or zip file with one, or -")
+    parser.add_argument("-m", metavar="MODULE", help="a module, as python -m takes it")
+    parser.add_argument("ARGUMENT", nargs="*", help="handed on to the program")
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = _add(
+        commands,
+        "doctor",
+        "say whether everything works here, and what to do if not",
+        description="Say which kernels are used, what was found in Equinox and JAX, and "
+        "what is wrong.\nEnds with 1 if anything that makes programs fast is off.",
+        epilog=DOCTOR_EXAMPLES,
+    )
+    doctor.add_argument("--json", action="store_true", help="print it as JSON")
+    doctor.set_defaults(do=lambda asked: report(asked.json))
+
+
+def _add_bench(commands: Any) -> None:
+    bench = _add(
+        commands,
+        "bench",
+        "measure classes of yours on this machine, beside Equinox and JAX",
+        description="Measure what JAX does with classes of yours, as Equinox has them, as "
+        "an equal dataclass\nof JAX, and as treepress has them. Without any, some of "
+        "Equinox's are measured.",
+        epilog=BENCH_EXAMPLES,
+    )
+    bench.add_argument(
+        "classes",
+        nargs="*",
+        metavar="MODULE:CLASS[=MODULE:FACTORY]",
+        help="a class, and what makes an instance of it",
+    )
+    bench.add_argument("--json", action="store_true", help="print it as JSON")
+    bench.add_argument("--quick", action="store_true", help="a second each, and less sure")
+    bench.set_defaults(do=_bench)
+
+
+def _bench(asked: argparse.Namespace) -> int:
+    # Here, since nothing else needs it.
+    from . import _bench
+
+    return _bench.report(asked.classes, asked.json, asked.quick)
 
 
 def _run(

@@ -22,7 +22,7 @@ def examine() -> dict[str, Any]:
         where = str(kernels.__file__)
     hook = module.known if isinstance(module.known, str) else ""
     parts = {
-        "kernels": _backend.why_python if kernels is None else "",
+        "kernels": _backend.why_python,
         "registration": hook,
         "attributes and methods": hook or _hot.why_never(),
         "construction": hook or _construct.why_never(),

@@ -348,6 +348,38 @@ def accelerated() -> list[Accelerated]:
     return sorted(found, key=lambda one: one.since)
 
 
+def suspend() -> Callable[[], None]:
+    """Have all Module classes be as without treepress, and return what takes that back.
+
+    So the same class can be measured both ways. Only of classes with `FlatMixin` JAX holds
+    the kernels themselves, and goes on flattening them by these.
+    """
+    before: dict[type, Node] = {}
+    choices: dict[type, bool] = {}
+
+    def work() -> None:
+        choices.update(module.hot_choices)
+        for cls in with_subclasses([eqx.Module]):
+            node = nodes.get(cls)
+            if node is not None and node.functions is not None and not _is_mixed(cls):
+                before[cls] = node
+                _give_back(cls)
+            if module.FlatMixin in cls.__mro__:
+                module.hot_choices[cls] = False
+        _hot.update([eqx.Module])
+
+    def resume() -> None:
+        module.hot_choices.clear()
+        module.hot_choices.update(choices)
+        for cls, node in before.items():
+            _take(cls, node.how)
+            nodes[cls] = dataclasses.replace(nodes[cls], how=node.how, since=node.since)
+        _hot.update([eqx.Module])
+
+    _alone(work)
+    return lambda: _alone(resume)
+
+
 def _install(hot: bool | None, left: list[tuple[type, str]]) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
