@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import treepress
-from treepress import _bench, _named, _command, _timing, inplace, module
+from treepress import _bench, _command, _named, _timing, inplace, module
 
 ONE = jnp.ones(())
 
