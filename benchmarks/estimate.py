@@ -3,15 +3,19 @@
     python benchmarks/estimate.py [--rounds N]
 
 Two programs are profiled, and run as they are, with `treepress.install()`, and with
-`treepress.filter_jit` for Equinox's, by turns, each in a process of its own; of the times the
-least counts. Nothing else should run meanwhile.
+`treepress.filter_jit` for Equinox's, each in a process of its own. These processes run by
+turns, a quarter of a second each, and sleep meanwhile, so that whatever else slows the machine
+down slows all of them. Needs a system with SIGSTOP.
 """
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,24 +26,25 @@ WAYS: Final = {
     "simulation": ("plain", "install"),
 }
 
-# Timed from after the imports that all ways have, as the profile is.
+# It sleeps when all is there that every way has, as a profile begins then.
 CHILD: Final = """
-import sys, time, runpy
+import os, runpy, signal, sys
 import jax, equinox, treepress
+assert treepress.backend == "compiled"
 way, sys.argv = sys.argv[1], sys.argv[2:]
-begin = time.perf_counter()
+os.kill(os.getpid(), signal.SIGSTOP)
 if way in ("install", "both"):
     treepress.install()
 if way in ("filter_jit", "both"):
     equinox.filter_jit = treepress.filter_jit
 runpy.run_path(sys.argv[0], run_name="__main__")
-print("took", time.perf_counter() - begin, treepress.backend)
 """
+SLICE: Final = 0.25
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     results = {name: _program(name, arguments.rounds) for name in STEPS}
@@ -47,7 +52,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print()
     for name, result in results.items():
-        print(f"{name}: {result['plain']:.2f} s as it is, {result['backend']} backend")
+        print(f"{name}: {result['seconds']['plain']:.2f} s as it is")
         for way, (estimated, measured) in result["saved"].items():
             off = estimated / measured - 1 if measured > 0 else float("nan")
             print(
@@ -57,30 +62,47 @@ def main() -> None:
 
 
 def _program(name: str, rounds: int) -> dict[str, Any]:
-    estimates = [_profile(name) for _ in range(2)]
-    times: dict[str, list[float]] = {way: [] for way in WAYS[name]}
-    backend = ""
+    estimates = []
+    seconds = dict.fromkeys(WAYS[name], 0.0)
     for number in range(rounds):
         print(f"{name}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-        for way in WAYS[name]:
-            took, backend = _run(name, way)
-            times[way].append(took)
         estimates.append(_profile(name))
-    least = {way: min(measured) for way, measured in times.items()}
+        for way, took in _by_turns(name).items():
+            seconds[way] += took / rounds
     saved = {}
     for way in WAYS[name][1:]:
-        # As a share of the time, since a profile is no run of the quickest.
-        shares = sorted(each["saving"][way] / each["wall"] for each in estimates)
-        estimated = shares[len(shares) // 2] * least["plain"]
-        saved[way] = (estimated, least["plain"] - least[way])
-    return {"plain": least["plain"], "backend": backend, "saved": saved, "times": times}
+        # As a share of the time, which is another one when it is profiled.
+        shares = [each["saving"][way] / each["wall"] for each in estimates]
+        estimated = sum(shares) / len(shares) * seconds["plain"]
+        saved[way] = (estimated, seconds["plain"] - seconds[way])
+    return {"seconds": seconds, "saved": saved}
 
 
-def _run(name: str, way: str) -> tuple[float, str]:
-    command = [sys.executable, "-c", CHILD, way, *_arguments(name)]
-    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
-    _, took, backend = done.stdout.splitlines()[-1].split()
-    return float(took), backend
+def _by_turns(name: str) -> dict[str, float]:
+    """How many seconds each way was awake until it was done."""
+    started = {}
+    for way in WAYS[name]:
+        command = [sys.executable, "-c", CHILD, way, *_arguments(name)]
+        started[way] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status = os.waitpid(started[way].pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            sys.exit(f"{name} ended before it began")
+    seconds = dict.fromkeys(started, 0.0)
+    awake = list(started)
+    while awake:
+        for way in list(awake):
+            process = started[way]
+            begin = time.perf_counter()
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(SLICE)
+                awake.remove(way)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGSTOP)
+            seconds[way] += time.perf_counter() - begin
+            if process.returncode:
+                sys.exit(f"{name} failed")
+    return seconds
 
 
 def _profile(name: str) -> Any:

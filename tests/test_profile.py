@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,6 +245,27 @@ def test_filter_jit() -> None:
     assert Path(found.where.rpartition(":")[0]) == Path(__file__)
     # What flattens for the twins is not the program's.
     assert of(p, Pair).flattened < 25 * 6
+
+
+def test_waiting_for_the_device() -> None:
+    @eqx.filter_jit
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    def run(read: Any) -> Any:
+        with treepress.profile() as p:
+            x = jnp.ones(3)
+            for _ in range(20):
+                x = double(x)
+                read(x)
+        (found,) = p.functions
+        assert found.calls == 20
+        return found
+
+    for read in (lambda x: float(x[0]), np.asarray, jax.block_until_ready):
+        assert run(read).hidden == 0
+    found = run(lambda x: None)
+    assert found.waited >= found.hidden / 20 >= 0
 
 
 def test_filter_jit_of_what_has_no_twin() -> None:

@@ -40,6 +40,11 @@ class FunctionWatch:
         self.traces = 0
         # Of the calls that traced nothing.
         self.nanoseconds = 0.0
+        # From the end of a call to the beginning of the next, and whether something was read
+        # from the device, so waited for, in between.
+        self.between = Times()
+        self.waits = 0
+        self.last: tuple[int, float, int] | None = None
         self.twin: Twin | None = None
         self.reason = ""
         self.next = 1
@@ -132,6 +137,8 @@ class Calls:
         self.functions: dict[tuple[str, str], FunctionWatch] = {}
         self._wrappers: dict[int, tuple[weakref.ref[Any], FunctionWatch]] = {}
         self.reason = ""
+        # How often the program waited for the device, as far as that can be seen.
+        self.waits = 0
 
     def start(self) -> None:
         function = getattr(sys.modules.get("equinox._jit"), "_call", None)
@@ -139,6 +146,19 @@ class Calls:
             self.reason = "Equinox calls what it jits in another way than it used to"
             return
         self.watch.put(function, self._make, stub_of_any)
+        array: Any = type(jnp.zeros(()))
+        for waiting in (getattr(array, "_value", None), jax.block_until_ready):
+            waiting = getattr(waiting, "fget", waiting)
+            if type(waiting) is FunctionType:
+                self.watch.put(waiting, self._make_waiting, stub_of_any)
+
+    def _make_waiting(self, theirs: Any) -> Any:
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            if not self.watch.paused:
+                self.waits += 1
+            return theirs(*args, **kwargs)
+
+        return wait
 
     def _make(self, theirs: Any) -> Any:
         watch = self.watch
@@ -155,6 +175,10 @@ class Calls:
                 size = _size(cached)
             finally:
                 watch.paused -= 1
+            if found.last is not None:
+                end, cost, waits = found.last
+                found.between.samples.append(entered - end - (before - cost))
+                found.waits += waits != self.waits
             sampled = found.calls >= found.next
             events = watch.events() if sampled else None
             begin = clock()
@@ -171,8 +195,9 @@ class Calls:
                 if events is not None and not _is_traced(out):
                     self._sample(found, wrapper, args, kwargs, out, events)
             # All of that, but for what hooks have added themselves.
-            after = watch.cost
-            watch.cost = after + (clock() - end)
+            now = clock()
+            watch.cost += now - end
+            found.last = (now, watch.cost, self.waits)
             return out
 
         return call

@@ -55,7 +55,7 @@ def class_table(profile: Any) -> Table:
 
 def function_table(profile: Any) -> Table:
     columns = ("equinox.filter_jit of", "calls", "traces", "a call", "its overhead",
-               "with treepress.filter_jit", "saved", "of all")  # fmt: skip
+               "with treepress.filter_jit", "it waits", "saved", "of all")  # fmt: skip
     rows: list[Sequence[str]] = []
     for each in profile.functions[:_MOST]:
         known = not each.reason
@@ -67,8 +67,9 @@ def function_table(profile: Any) -> Table:
                 duration(each.call) if each.call else "",
                 duration(each.overhead) if known else each.reason,
                 duration(each.faster) if known else "",
-                duration(each.saved) if known else "",
-                share(each.saved, profile.wall) if known else "",
+                duration(each.waited) if known else "",
+                duration(each.saved + each.hidden) if known else "",
+                share(each.saved + each.hidden, profile.wall) if known else "",
             )
         )
     return columns, rows

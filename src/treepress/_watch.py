@@ -31,7 +31,7 @@ _STRIDE: Final = 16
 # After so many nodes of all classes they go the other of two ways. Not one by one, where each
 # would find colder caches than it does alone. And as many as a prime, so that no loop of the
 # program falls into step with it.
-_PHASE: Final = 1009
+PHASE: Final = 1009
 
 
 class Times:
@@ -104,7 +104,10 @@ class Watch:
         self.cost = 0.0
         self.paused = 0
         self.phase = 0
-        self.left = _PHASE
+        self.left = PHASE
+        # How long the program took for each of these, hooks taken off.
+        self.phases: list[float] = []
+        self._since = (0, 0.0)
         # What a hook costs each time, beside what it measures.
         self.costs = Costs()
         self._undo: list[Callable[[], None]] = []
@@ -150,6 +153,8 @@ class Watch:
             times.samples.clear()
         self.sites.clear()
         self.site_times.clear()
+        self.cost = 0.0
+        self._since = (clock(), 0.0)
 
     def put(self, function: Any, make: Callable[[Any], Any], stub: Any) -> None:
         """Put a hook into a function; `make` is given what the function was."""
@@ -306,10 +311,13 @@ class Watch:
         return unflatten
 
     def _next_phase(self) -> int:
-        self.left -= 1
-        if self.left < 0:
-            self.left = _PHASE
+        if not self.left:
+            now, (then, cost) = clock(), self._since
+            self.phases.append(now - then - (self.cost - cost))
+            self._since = (now, self.cost)
+            self.left = PHASE
             self.phase ^= 1
+        self.left -= 1
         return self.phase
 
     def _note_site(self, frame: FrameType | None, weight: int, took: float) -> None:

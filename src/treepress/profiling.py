@@ -17,7 +17,7 @@ import jax
 from . import _backend, _construct, _hot, _node, _swap, module
 from ._dispatch import Calls, FunctionWatch
 from ._version import __version__
-from ._watch import Events, Times, Watch, clock
+from ._watch import PHASE, Events, Times, Watch, clock
 from .inplace import accelerate, deaccelerate
 
 _running = threading.Lock()
@@ -68,7 +68,10 @@ class FunctionProfile(NamedTuple):
         call: one of the others, with what it computes.
         overhead: of that, what is not computing: beyond a call of `jax.jit` on flat arrays.
         faster: what that would be with `treepress.filter_jit`.
-        saved: in all calls.
+        waited: how long Equinox waits for the device in a call, which ours do not.
+        saved: in all calls, of the overhead.
+        hidden: in all calls, of the waiting: what the program would do meanwhile, where
+            it does not wait itself.
         reason: why it is not known.
     """
 
@@ -79,7 +82,9 @@ class FunctionProfile(NamedTuple):
     call: float
     overhead: float
     faster: float
+    waited: float
     saved: float
+    hidden: float
     reason: str
 
 
@@ -303,7 +308,6 @@ def _start(watch: Watch, calls: Calls) -> None:
     costs.read = max(0.0, after["read"] - before["read"])
     costs.construct = max(0.0, after["construct"] - before["construct"])
     watch.forget(probe.cls)
-    watch.cost = 0.0
 
 
 class _Probe:
@@ -346,8 +350,10 @@ def _cost_of_clock() -> float:
     return min(-(clock() - clock()) for _ in range(1000))
 
 
-# From how many nodes on, each way, their times say enough.
+# From how many on, each way, times say enough.
 _ENOUGH: Final = 30
+# And what the standard error of a mean may be, as a part of it.
+_UNSURE: Final = 0.1
 
 
 class _Ways(NamedTuple):
@@ -355,6 +361,13 @@ class _Ways(NamedTuple):
 
     theirs: float
     ours: float
+
+    def plus(self, more: "_Ways", count: int = 1) -> "_Ways":
+        return _Ways(self.theirs + count * more.theirs, self.ours + count * more.ours)
+
+
+def _add(total: dict[type, _Ways], cls: type, count: int, ways: _Ways) -> None:
+    total[cls] = total.get(cls, _Ways(0.0, 0.0)).plus(ways, count)
 
 
 class _Rates:
@@ -446,36 +459,61 @@ class _Rates:
 
     def of(self, events: Events) -> dict[type, _Ways]:
         """What these took in nanoseconds, by class, and what they would take."""
-        totals: dict[type, list[float]] = {}
+        total = self.nodes(events)
+        for cls, ways in self.others(events).items():
+            total[cls] = ways.plus(total.get(cls, _Ways(0.0, 0.0)))
+        return total
 
-        def add(cls: type, count: int, ways: _Ways) -> None:
-            total = totals.setdefault(cls, [0.0, 0.0])
-            total[0] += count * ways.theirs
-            total[1] += count * ways.ours
+    def nodes(self, events: Events) -> dict[type, _Ways]:
+        """That of flattening and unflattening."""
+        total: dict[type, _Ways] = {}
+        for counts, rate in (
+            (events.flattened, self.flatten),
+            (events.unflattened, self.unflatten),
+        ):
+            for cls, count in counts.items():
+                if count:
+                    _add(total, cls, count, rate(cls))
+        return total
 
-        for cls, count in events.flattened.items():
-            if count:
-                add(cls, count, self.flatten(cls))
-        for cls, count in events.unflattened.items():
-            if count:
-                add(cls, count, self.unflatten(cls))
+    def others(self, events: Events) -> dict[type, _Ways]:
+        """That of attributes, methods and construction."""
+        total: dict[type, _Ways] = {}
         for cls, count in events.read.items():
-            if count:
-                # Those that bound a method are counted there.
-                count -= events.bound.get(cls, 0)
-                add(cls, count, self._if_hot(cls, self.read()))
+            # Those that bound a method are counted there.
+            count -= events.bound.get(cls, 0)
+            if count > 0:
+                _add(total, cls, count, self._if_hot(cls, self.read()))
         for cls, count in events.set.items():
             # The others are part of what is constructed.
             count -= _fields_set(events, cls)
             if count > 0:
-                add(cls, count, self._if_set(cls, self.set()))
+                _add(total, cls, count, self._if_set(cls, self.set()))
         for cls, count in events.bound.items():
             if count:
-                add(cls, count, self._if_hot(cls, self.bound()))
+                _add(total, cls, count, self._if_hot(cls, self.bound()))
         for cls, count in events.constructed.items():
             if count:
-                add(cls, count, self._if_constructed(cls, self.constructed(cls)))
-        return {cls: _Ways(*total) for cls, total in totals.items()}
+                _add(total, cls, count, self._if_constructed(cls, self.constructed(cls)))
+        return total
+
+    def of_phases(self) -> float | None:
+        """What kernels save for each node, with all that follows from it, if it can be told.
+
+        Beside the node itself: JAX compares treedefs, and is done with it where aux is the
+        same object. So the program is quicker as a whole while kernels have their turn.
+        """
+        phases = self.watch.phases
+        gained = sorted(theirs - ours for theirs, ours in zip(phases[::2], phases[1::2]))
+        # Whatever else went on in a few of them.
+        kept = gained[len(gained) // 10 : len(gained) - len(gained) // 10]
+        if len(kept) < _ENOUGH:
+            return None
+        mean = sum(kept) / len(kept)
+        spread = (sum((each - mean) ** 2 for each in kept) / len(kept)) ** 0.5
+        if mean <= 0 or spread / len(kept) ** 0.5 > _UNSURE * mean:
+            return None
+        return mean / PHASE
 
     @staticmethod
     def _if_hot(cls: type, ways: _Ways) -> _Ways:
@@ -552,7 +590,15 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
     rates = _Rates(watch)
     events = watch.events()
     by_class = rates.of(events)
-    wall = elapsed - watch.cost + _saved_meanwhile(watch, rates)
+    in_nodes, others = _saved(rates.nodes(events)), _saved(rates.others(events))
+    count = events.flattened.total() + events.unflattened.total()
+    each_node = rates.of_phases()
+    if each_node is None:
+        factor, meanwhile = 1.0, _saved_meanwhile(watch, rates)
+    else:
+        factor = each_node * count / in_nodes if in_nodes > 0 else 1.0
+        meanwhile = each_node * PHASE * (len(watch.phases) // 2)
+    wall = elapsed - watch.cost + meanwhile
     classes = [
         _class_profile(watch, events, rates, cls, ways) for cls, ways in by_class.items()
     ]
@@ -561,11 +607,12 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
     for each in calls.functions.values():
         functions.append(_function_profile(each))
         if each.events is not None and each.sampled:
-            saved = _saved(rates.of(each.events)) / each.sampled
-            inside += saved * (each.calls - each.traces)
+            saved = factor * _saved(rates.nodes(each.events))
+            saved += _saved(rates.others(each.events))
+            inside += saved / each.sampled * (each.calls - each.traces)
     functions.sort(key=lambda each: -each.overhead * each.calls)
-    install = _saved(by_class)
-    dispatch = sum(each.saved for each in functions)
+    install = factor * in_nodes + others
+    dispatch = sum(each.saved + each.hidden for each in functions)
     sites = [
         SiteProfile(
             f"{code.co_filename}:{line}",
@@ -652,9 +699,25 @@ def _function_profile(each: FunctionWatch) -> FunctionProfile:
     if each.twin is None:
         reason = reason or "it was called too few times"
         return FunctionProfile(
-            each.name, each.where, each.calls, each.traces, call / 1e9, 0, 0, 0, reason
+            each.name,
+            each.where,
+            each.calls,
+            each.traces,
+            call / 1e9,
+            0,
+            0,
+            0,
+            0,
+            0,
+            reason,
         )
     theirs, ours, flat = [times.mean() for times in each.twin.times]
+    # While the device computes, the next call can be prepared, and all that lies between.
+    waited = max(0.0, call - theirs)
+    between = each.between.median()
+    followed = len(each.between.samples)
+    free = 1 - each.waits / followed if followed else 0.0
+    hidden = free * min(waited, ours + between)
     return FunctionProfile(
         each.name,
         each.where,
@@ -663,7 +726,9 @@ def _function_profile(each: FunctionWatch) -> FunctionProfile:
         call / 1e9,
         max(0.0, theirs - flat) / 1e9,
         max(0.0, ours - flat) / 1e9,
+        waited / 1e9,
         steady * (theirs - ours) / 1e9,
+        steady * hidden / 1e9,
         reason,
     )
 
