@@ -6,6 +6,7 @@ Now and then, right after a call of the program, so with caches as cold as they 
 twin is called by `equinox.filter_jit`, by `treepress.filter_jit`, and flat by `jax.jit`.
 """
 
+import contextlib
 import functools
 import random
 import sys
@@ -18,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 
 from ._rules import is_array
 from ._watch import Events, Times, Watch, stub_of_any
@@ -147,14 +149,19 @@ class Calls:
             return
         self.watch.put(function, self._make, stub_of_any)
         array: Any = type(jnp.zeros(()))
-        for waiting in (getattr(array, "_value", None), jax.block_until_ready):
-            waiting = getattr(waiting, "fget", waiting)
-            if type(waiting) is FunctionType:
-                self.watch.put(waiting, self._make_waiting, stub_of_any)
+        value = getattr(getattr(array, "_value", None), "fget", None)
+        for function in (value, getattr(array, "item", None), jax.block_until_ready):
+            if type(function) is FunctionType:
+                self.watch.put(function, self._make_waiting, stub_of_any)
+        # These are not written in Python. NumPy reads arrays by their buffers.
+        with contextlib.suppress(AttributeError, TypeError):
+            self.watch.replace(array, "block_until_ready", self._make_waiting)
+        for name in ("array", "asarray"):
+            self.watch.replace(np, name, functools.partial(self._make_waiting, of=array))
 
-    def _make_waiting(self, theirs: Any) -> Any:
+    def _make_waiting(self, theirs: Any, of: Any = object) -> Any:
         def wait(*args: Any, **kwargs: Any) -> Any:
-            if not self.watch.paused:
+            if not self.watch.paused and args and isinstance(args[0], of):
                 self.waits += 1
             return theirs(*args, **kwargs)
 

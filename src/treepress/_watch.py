@@ -170,6 +170,22 @@ class Watch:
 
         self._undo.append(undo)
 
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Put a hook in the place of something that is not written in Python."""
+        before = getattr(owner, name)
+        hook = make(before)
+        hook.__name__, hook.__doc__ = name, before.__doc__
+        # By its module and name it is pickled.
+        hook.__module__ = getattr(before, "__module__", None) or hook.__module__
+        hook.__qualname__ = getattr(before, "__qualname__", None) or name
+        setattr(owner, name, hook)
+
+        def undo() -> None:
+            if getattr(owner, name) is hook:
+                setattr(owner, name, before)
+
+        self._undo.append(undo)
+
     # Nodes
 
     def watch_class(self, cls: type) -> None:
