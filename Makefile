@@ -33,8 +33,8 @@ demo: $(VENV)/.demo
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/.test
-	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest -n auto $(ARGS)
-	TREEPRESS_BACKEND=python $(BIN)/python -m pytest -n auto $(ARGS)
+	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	TREEPRESS_BACKEND=python $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 # Kernels that are compiled leave no trace. So a build without them runs twice: as it is, and
 # with the source of those that only a compiled build has.
@@ -42,8 +42,8 @@ COVERAGE = $(VENV)-coverage/$(SCRIPTS)/python -m coverage
 
 coverage: $(VENV)-coverage/.made
 	$(COVERAGE) erase
-	TREEPRESS_BACKEND=python $(COVERAGE) run -m pytest -n auto $(ARGS)
-	TREEPRESS_BACKEND=interpreted $(COVERAGE) run -m pytest -n auto $(ARGS)
+	TREEPRESS_BACKEND=python $(COVERAGE) run -m pytest -n auto --dist worksteal $(ARGS)
+	TREEPRESS_BACKEND=interpreted $(COVERAGE) run -m pytest -n auto --dist worksteal $(ARGS)
 	$(COVERAGE) combine --quiet
 	$(COVERAGE) report
 
@@ -89,10 +89,11 @@ $(VENV)/.made:
 
 # Not editable: there a kernel's .py could be imported in the place of its extension module.
 # Compiled or not at all: a run without the kernels would not be what it says it is.
-# Setuptools would put what lies in build, from before, into the package.
+# Setuptools would put what lies in build, from before, into the package. Of all that comes
+# along no bytecode is made: Python makes that of what it needs.
 $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	rm -rf build
-	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
+	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet --no-compile ".[$*]"
 	touch $@
 
 $(VENV)-coverage/.made: $(SOURCES)

@@ -336,8 +336,8 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(trees, min_size=1, max_size=5))
+@settings(max_examples=12, deadline=None)
+@given(st.lists(trees, min_size=5, max_size=12))
 def test_trees_come_out_the_same(made: list[Any]) -> None:
     expected = [jtu.tree_flatten_with_path(tree) for tree in made]
     with treepress.profile() as p:
