@@ -89,11 +89,10 @@ $(VENV)/.made:
 
 # Not editable: there a kernel's .py could be imported in the place of its extension module.
 # Compiled or not at all: a run without the kernels would not be what it says it is.
-# Setuptools would put what lies in build, from before, into the package. Of all that comes
-# along no bytecode is made: Python makes that of what it needs.
+# Setuptools would put what lies in build, from before, into the package.
 $(VENV)/.%: $(VENV)/.made $(SOURCES)
 	rm -rf build
-	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet --no-compile ".[$*]"
+	TREEPRESS_BUILD_COMPILED=1 $(BIN)/python -m pip install --quiet ".[$*]"
 	touch $@
 
 $(VENV)-coverage/.made: $(SOURCES)
