@@ -2,11 +2,12 @@
 
 import argparse
 import builtins
+import contextlib
 import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any, Final, NoReturn
@@ -200,10 +201,16 @@ def _profile(parser: argparse.ArgumentParser, given: list[str]) -> None:
             if not given:
                 parser.error(f"{option} takes the name of a file")
             path = given.pop(0)
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            parser.error(f"{option}: there is no folder {os.path.dirname(path)}")
+        if not path or path.startswith("--") or os.path.isdir(path):
+            parser.error(f"{option} takes the name of a file, got {path!r}")
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            parser.error(f"{option}: there is no folder {folder}")
+        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+            parser.error(f"{option}: {path} cannot be written")
         files[option] = os.path.abspath(path)
     made = profile()
+    process = os.getpid()
     ran = True
     error = parser.error
 
@@ -216,12 +223,24 @@ def _profile(parser: argparse.ArgumentParser, given: list[str]) -> None:
     try:
         _run(parser, given, made.start)
     finally:
-        if made.stop() and ran:
-            print(made, file=sys.stderr)
-            if "--json" in files:
-                made.to_json(files["--json"])
-            if "--html" in files:
-                made.to_html(files["--html"])
+        # Not in a child that the program has forked.
+        if os.getpid() == process and made.stop() and ran:
+            for option, write in (("--json", made.to_json), ("--html", made.to_html)):
+                if option in files:
+                    with _said(option):
+                        write(files[option])
+            with _said("the report"):
+                print(made, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _said(what: str) -> Iterator[None]:
+    """Say what could not be written, and go on."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"treepress: {what}: {error}", file=sys.stderr)
 
 
 def _run_script(

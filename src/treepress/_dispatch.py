@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
+from . import _construct
 from ._rules import is_array
 from ._watch import Events, Times, Watch, stub_of_any
 from .jit import filter_jit
@@ -30,6 +31,9 @@ clock: Final = time.perf_counter_ns
 # After which calls twins are called: the first ones, then one of so many as went before.
 _SPARSE: Final = 16
 _MOST_WRAPPERS: Final = 1000
+
+# Not the program's.
+_chance: Final = random.Random(0)
 
 
 class FunctionWatch:
@@ -68,7 +72,7 @@ class Twin:
         def same(*args: Any, **kwargs: Any) -> Any:
             total = sum(
                 (
-                    leaf.astype(jnp.float32)
+                    (leaf != 0).astype(jnp.float32)
                     for leaf in jtu.tree_leaves((args, kwargs))
                     if is_array(leaf) and _is_number(leaf)
                 ),
@@ -79,7 +83,7 @@ class Twin:
 
         def flat(*arrays: Any) -> Any:
             total = sum(
-                (leaf.astype(jnp.float32) for leaf in arrays if _is_number(leaf)),
+                ((leaf != 0).astype(jnp.float32) for leaf in arrays if _is_number(leaf)),
                 jnp.zeros((), jnp.float32),
             )
             return tuple([total for kind in kinds if kind])
@@ -98,7 +102,7 @@ class Twin:
 
     def run(self, watch: Watch) -> None:
         turns = [0, 1, 2]
-        random.shuffle(turns)
+        _chance.shuffle(turns)
         for turn in turns:
             before = watch.cost
             begin = clock()
@@ -124,9 +128,9 @@ def _small(tree: Any) -> Any:
     def small(leaf: Any) -> Any:
         if not is_array(leaf) or not _is_number(leaf):
             return leaf
-        if isinstance(leaf, jax.Array):
-            return jnp.zeros((), leaf.dtype)
-        return leaf.ravel()[:1].reshape(())[...] if leaf.size else leaf
+        # No cast, which may be warned of.
+        zero = np.zeros((), leaf.dtype)
+        return jax.device_put(zero) if isinstance(leaf, jax.Array) else zero
 
     return jtu.tree_map(small, tree)
 
@@ -148,40 +152,40 @@ class Calls:
             self.reason = "Equinox calls what it jits in another way than it used to"
             return
         self.watch.put(function, self._make, stub_of_any)
-        array: Any = type(jnp.zeros(()))
+        with jax.transfer_guard("allow"):
+            array: Any = type(jnp.zeros(()))
         value = getattr(getattr(array, "_value", None), "fget", None)
         for function in (value, getattr(array, "item", None), jax.block_until_ready):
             if type(function) is FunctionType:
                 self.watch.put(function, self._make_waiting, stub_of_any)
-        # These are not written in Python. NumPy reads arrays by their buffers.
+        # It is not written in Python. Neither is what NumPy reads arrays by, which cannot be
+        # seen without being in the way.
         with contextlib.suppress(AttributeError, TypeError):
             self.watch.replace(array, "block_until_ready", self._make_waiting)
-        for name in ("array", "asarray"):
-            self.watch.replace(np, name, functools.partial(self._make_waiting, of=array))
 
-    def _make_waiting(self, theirs: Any, of: Any = object) -> Any:
+    def _make_waiting(self, theirs: Any) -> Any:
         def wait(*args: Any, **kwargs: Any) -> Any:
-            if not self.watch.paused and args and isinstance(args[0], of):
+            if not self.watch.thread.paused:
                 self.waits += 1
             return theirs(*args, **kwargs)
 
-        return wait
+        return _construct.unseen(wait, wait)
 
     def _make(self, theirs: Any) -> Any:
         watch = self.watch
 
         def call(wrapper: Any, is_lower: Any, args: Any, kwargs: Any) -> Any:
-            if is_lower or watch.paused:
+            if is_lower or watch.thread.paused:
                 return theirs(wrapper, is_lower, args, kwargs)
             entered = clock()
             before = watch.cost
-            watch.paused += 1
+            watch.thread.paused += 1
             try:
                 found = self._found(wrapper)
                 cached = wrapper._cached
                 size = _size(cached)
             finally:
-                watch.paused -= 1
+                watch.thread.paused -= 1
             if found.last is not None:
                 end, cost, waits = found.last
                 found.between.samples.append(entered - end - (before - cost))
@@ -199,7 +203,7 @@ class Calls:
                 found.traces += 1
             else:
                 found.nanoseconds += took
-                if events is not None and not _is_traced(out):
+                if events is not None and not _is_traced((args, kwargs, out)):
                     self._sample(found, wrapper, args, kwargs, out, events)
             # All of that, but for what hooks have added themselves.
             now = clock()
@@ -207,7 +211,12 @@ class Calls:
             found.last = (now, watch.cost, self.waits)
             return out
 
-        return call
+        return _construct.unseen(call, call)
+
+    def clear(self) -> None:
+        """Forget all, since JAX may keep code that leads here."""
+        self.functions.clear()
+        self._wrappers.clear()
 
     def _sample(
         self,
@@ -230,37 +239,49 @@ class Calls:
             for total, more in zip(found.events, counted):
                 total.update(more)
         cost = watch.cost
-        watch.paused += 1
+        watch.thread.paused += 1
         try:
-            if found.twin is None:
-                found.twin = Twin(wrapper.__wrapped__, args, kwargs, out)
-            found.twin.run(watch)
+            with jax.transfer_guard("allow"):
+                if found.twin is None:
+                    found.twin = Twin(wrapper.__wrapped__, args, kwargs, out)
+                found.twin.run(watch)
         except Exception as error:  # of whatever is in there
             found.reason = f"its arguments have no twin ({error!r:.100})"
             found.twin = None
         finally:
-            watch.paused -= 1
+            watch.thread.paused -= 1
             watch.cost = cost
 
     def _found(self, wrapper: Any) -> FunctionWatch:
         known = self._wrappers.get(id(wrapper))
         if known is not None and known[0]() is wrapper:
             return known[1]
-        function = wrapper.__wrapped__
-        while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
-            inner = getattr(function, "__wrapped__", None) or function.func
-            if inner is function:
-                break
-            function = inner
-        code = getattr(function, "__code__", None)
-        where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        name, where = _name(wrapper)
         found = self.functions.setdefault((name, where), FunctionWatch(name, where))
         if len(self._wrappers) >= _MOST_WRAPPERS:
             self._wrappers.clear()
         # Another may have its id once it is gone.
         self._wrappers[id(wrapper)] = (weakref.ref(wrapper), found)
         return found
+
+
+def _name(wrapper: Any) -> tuple[str, str]:
+    """What a function is called, and where it stands, as far as it tells."""
+    function = None
+    try:
+        function = wrapper.__wrapped__
+        for _ in range(100):
+            inner = getattr(function, "__wrapped__", None)
+            if inner is None and isinstance(function, functools.partial):
+                inner = function.func
+            if inner is None:
+                break
+            function = inner
+        code = getattr(function, "__code__", None)
+        where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+        return getattr(function, "__qualname__", None) or type(function).__qualname__, where
+    except Exception:  # of anybody's attributes
+        return type(function).__qualname__, ""
 
 
 def _size(cached: Any) -> int:
@@ -270,5 +291,9 @@ def _size(cached: Any) -> int:
         return 0
 
 
-def _is_traced(out: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jtu.tree_leaves(out))
+def _is_traced(tree: Any) -> bool:
+    """Whether a call is part of a trace, in which nothing of ours may be."""
+    clean = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+    if clean is not None and not clean():
+        return True
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jtu.tree_leaves(tree))

@@ -105,4 +105,6 @@ def _below(tree: Any) -> Any:
     """The children of a node and its treedef, or None of a leaf."""
     treedef: Any
     children, treedef = jtu.tree_flatten(tree, is_leaf=lambda x: x is not tree)
-    return None if jtu.treedef_is_leaf(treedef) else (children, treedef)
+    # A node without children is no leaf.
+    leaf = jtu.treedef_is_leaf(treedef) and treedef.num_leaves == 1
+    return None if leaf else (children, treedef)

@@ -9,6 +9,7 @@ import functools
 import itertools
 import sys
 import sysconfig
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,8 @@ clock: Final = time.perf_counter_ns
 # How many nodes of a class are all measured, each way; and of how many after these one is.
 _ALL: Final = 1000
 _STRIDE: Final = 16
+# And of reading and setting attributes: a prime, so as not to fall into step with a loop.
+_PRIME: Final = 17
 
 # After so many nodes of all classes they go the other of two ways. Not one by one, where each
 # would find colder caches than it does alone. And as many as a prime, so that no loop of the
@@ -47,11 +50,14 @@ class Times:
         kept = sorted(self.samples)[
             : max(1, len(self.samples) - len(self.samples) // 100 - 1)
         ]
-        return sum(kept) / len(kept)
+        # Threads that wait for each other can make nonsense of what is taken off.
+        return max(0.0, sum(kept) / len(kept))
 
     def median(self) -> float:
         """For what may hold anything else, now and then."""
-        return sorted(self.samples)[len(self.samples) // 2] if self.samples else 0.0
+        if not self.samples:
+            return 0.0
+        return max(0.0, sorted(self.samples)[len(self.samples) // 2])
 
 
 class NodeWatch:
@@ -88,6 +94,12 @@ class Events(NamedTuple):
         return Events(*[now - then for now, then in zip(self, before)])
 
 
+class Thread(threading.local):
+    """Whether what a thread does is no doing of the program's."""
+
+    paused = 0
+
+
 class Watch:
     """All that is counted. One at a time is on."""
 
@@ -99,10 +111,11 @@ class Watch:
         self.set: Counter[type] = Counter()
         self.read_times, self.bound_times, self.set_times = Times(), Times(), Times()
         self.sites: Counter[tuple[CodeType, int, str]] = Counter()
-        self.site_times: dict[tuple[CodeType, int, str], float] = {}
+        # Of those that went through Equinox's functions: how many, and how long they took.
+        self.site_times: dict[tuple[CodeType, int, str], tuple[int, float]] = {}
         # What all hooks have cost, in nanoseconds.
         self.cost = 0.0
-        self.paused = 0
+        self.thread = Thread()
         self.phase = 0
         self.left = PHASE
         # How long the program took for each of these, hooks taken off.
@@ -110,10 +123,12 @@ class Watch:
         self._since = (0, 0.0)
         # What a hook costs each time, beside what it measures.
         self.costs = Costs()
+        self.binds = 0
         self._undo: list[Callable[[], None]] = []
         self._known: Known | None = None
 
     def start(self) -> None:
+        _exclude()
         self._known = module.known if isinstance(module.known, Known) else None
         # Asked now: what they look at is about to change.
         hot = not _hot.why_never()
@@ -133,11 +148,12 @@ class Watch:
             module.watchers.remove(self.watch_class)
         while self._undo:
             self._undo.pop()()
+        _places.clear()
 
     def events(self) -> Events:
         return Events(
-            Counter({cls: watch.flattened for cls, watch in self.nodes.items()}),
-            Counter({cls: watch.unflattened for cls, watch in self.nodes.items()}),
+            Counter({cls: watch.flattened for cls, watch in list(self.nodes.items())}),
+            Counter({cls: watch.unflattened for cls, watch in list(self.nodes.items())}),
             self.reads.copy(),
             self.bound.copy(),
             self.constructed.copy(),
@@ -275,7 +291,7 @@ class Watch:
             times, costs, by_kernel = watch.flatten, self.costs, int(ours is not None)
 
             def flatten(obj: Any) -> Any:
-                if self.paused:
+                if self.thread.paused:
                     self.cost += costs.passed
                     return theirs(obj)
                 phase = self._next_phase()
@@ -291,11 +307,13 @@ class Watch:
                 end = clock()
                 took = end - begin - (self.cost - before) - costs.clock
                 times[phase].samples.append(took)
-                self._note_site(sys._getframe(2), 1 if count <= _ALL else _STRIDE, took)
+                weight = 1 if count <= _ALL else _STRIDE
+                timed = not phase or not by_kernel
+                self._note_site(sys._getframe(), weight, took if timed else None)
                 self.cost += costs.measured + (clock() - end)
                 return out
 
-            return flatten
+            return _construct.unseen(flatten, flatten)
 
         return make
 
@@ -306,7 +324,7 @@ class Watch:
         times, costs, by_kernel = watch.unflatten, self.costs, int(ours is not None)
 
         def unflatten(aux: Any, children: Any) -> Any:
-            if self.paused:
+            if self.thread.paused:
                 self.cost += costs.passed
                 return theirs(aux, children)
             phase = self._next_phase()
@@ -324,7 +342,7 @@ class Watch:
             self.cost += costs.measured + (clock() - end)
             return out
 
-        return unflatten
+        return _construct.unseen(unflatten, unflatten)
 
     def _next_phase(self) -> int:
         if not self.left:
@@ -336,7 +354,7 @@ class Watch:
         self.left -= 1
         return self.phase
 
-    def _note_site(self, frame: FrameType | None, weight: int, took: float) -> None:
+    def _note_site(self, frame: FrameType | None, weight: int, took: float | None) -> None:
         """Note what line of the program a node was flattened for."""
         via = ""
         while frame is not None:
@@ -350,9 +368,11 @@ class Watch:
                 via = place
             frame = frame.f_back
         if frame is not None:
-            site = (frame.f_code, frame.f_lineno, via)
+            site = (frame.f_code, frame.f_lineno or 0, via)
             self.sites[site] += weight
-            self.site_times[site] = self.site_times.get(site, 0.0) + weight * took
+            if took is not None:
+                timed, total = self.site_times.get(site, (0, 0.0))
+                self.site_times[site] = (timed + 1, total + took)
 
     # Attributes, methods and construction
 
@@ -364,20 +384,21 @@ class Watch:
             def read(obj: Any, name: str) -> Any:
                 self.cost += costs.read
                 # What flattens reads the `__dict__`, which is counted there.
-                if self.paused or name == "__dict__":
+                if self.thread.paused or name == "__dict__":
                     return theirs(obj, name)
                 reads[type(obj)] += 1
-                if next(numbers) % _STRIDE:
+                if next(numbers) % _PRIME:
                     return theirs(obj, name)
-                before = self.cost
+                before, binds = self.cost, self.binds
                 begin = clock()
                 out = theirs(obj, name)
                 end = clock()
-                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                if self.binds == binds:
+                    times.samples.append(end - begin - (self.cost - before) - costs.clock)
                 self.cost += clock() - end
                 return out
 
-            return read
+            return _construct.unseen(read, theirs)
 
         self.put(_reads.EQUINOX, make, _stub_of_two)
 
@@ -388,10 +409,10 @@ class Watch:
         def make(theirs: Any) -> Any:
             def assign(obj: Any, name: str, value: Any) -> Any:
                 self.cost += costs.read
-                if self.paused:
+                if self.thread.paused:
                     return theirs(obj, name, value)
                 sets[type(obj)] += 1
-                if next(numbers) % _STRIDE:
+                if next(numbers) % _PRIME:
                     return theirs(obj, name, value)
                 before = self.cost
                 begin = clock()
@@ -411,20 +432,21 @@ class Watch:
         def make(theirs: Any) -> Any:
             def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
                 self.cost += costs.construct
-                if self.paused:
+                if self.thread.paused:
                     return theirs(cls, *args, **kwargs)
                 if cls is not BoundMethod:
                     constructed[cls] += 1
                     return theirs(cls, *args, **kwargs)
                 bound[type(args[1]) if len(args) > 1 else cls] += 1
+                self.binds += 1
                 # What it reads is part of binding a method.
-                self.paused += 1
+                self.thread.paused += 1
                 before = self.cost
                 begin = clock()
                 try:
                     return theirs(cls, *args, **kwargs)
                 finally:
-                    self.paused -= 1
+                    self.thread.paused -= 1
                     took = clock() - begin - (self.cost - before) - costs.clock
                     self.bound_times.samples.append(took)
 
@@ -432,6 +454,16 @@ class Watch:
             return _construct.unseen(construct, _construct.CALL)
 
         self.put(_construct.CALL, make, stub_of_any)
+
+
+def _exclude() -> None:
+    """Have JAX and Equinox leave what is ours out of the stacks that they show."""
+    trace = sys.modules.get("jax._src.traceback_util")
+    register, paths = (
+        getattr(trace, name, None) for name in ("register_exclusion", "_exclude_paths")
+    )
+    if register is not None and "<treepress" not in (paths or ()):
+        register("<treepress")
 
 
 class Costs:

@@ -195,12 +195,22 @@ class Profile:
         if self._begin is None or self._found is not None:
             return False
         elapsed = clock() - self._begin
-        self._watch.stop()
+        watch, calls = self._watch, self._calls
         try:
-            self._found = _estimate(self._watch, self._calls, elapsed)
+            watch.stop()
+            try:
+                self._found = _estimate(watch, calls, elapsed)
+            except Exception as error:  # what the program raises is not to be hidden
+                self._found = _nothing(watch, elapsed, error)
         finally:
+            # A second time, should an interrupt have come between.
+            watch.stop()
+            if self._found is None:
+                self._found = _nothing(watch, elapsed, KeyboardInterrupt())
             # What they hold is the program's.
-            self._watch, self._calls = Watch(), Calls(Watch())
+            calls.clear()
+            self._watch = Watch()
+            self._calls = Calls(self._watch)
             _running.release()
         return True
 
@@ -245,6 +255,9 @@ class Profile:
         if self._found is None:
             return "<treepress profile, not ended>"
         return f"<treepress profile of {self.wall:.3g} s>"
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_Found.__dataclass_fields__})
 
     def _repr_html_(self) -> str:
         from ._report import body
@@ -329,9 +342,9 @@ class _Probe:
         }
         if self.held is not None:
             held = self.held
-            watch.paused += 1
+            watch.thread.paused += 1
             costs["passed"] = least(lambda: held.flatten(instance))
-            watch.paused -= 1
+            watch.thread.paused -= 1
         return costs
 
 
@@ -385,6 +398,8 @@ class _Rates:
             if watch.flatten_ways is None:
                 return 1.0
             instance = _instance(cls)
+            if instance is None:
+                return 1.0
             theirs, ours = [least(partial(way, instance)) for way in watch.flatten_ways]
             return ours / theirs
 
@@ -396,7 +411,10 @@ class _Rates:
         def ratio() -> float:
             if watch.flatten_ways is None or watch.unflatten_ways is None:
                 return 1.0
-            children, aux = watch.flatten_ways[0](_instance(cls))
+            instance = _instance(cls)
+            if instance is None:
+                return 1.0
+            children, aux = watch.flatten_ways[0](instance)
             ways = watch.unflatten_ways
             theirs, ours = [least(partial(way, aux, children)) for way in ways]
             return ours / theirs
@@ -480,8 +498,8 @@ class _Rates:
         """That of attributes, methods and construction."""
         total: dict[type, _Ways] = {}
         for cls, count in events.read.items():
-            # Those that bound a method are counted there.
-            count -= events.bound.get(cls, 0)
+            # Those that bound a method are counted there; and those in what is constructed.
+            count -= events.bound.get(cls, 0) + _fields_set(events, cls)
             if count > 0:
                 _add(total, cls, count, self._if_hot(cls, self.read()))
         for cls, count in events.set.items():
@@ -536,9 +554,13 @@ class _Rates:
 
 def _instance(cls: Any) -> Any:
     """An instance with something in each field, made without the class's doing."""
-    instance = object.__new__(cls)
-    for field in dataclasses.fields(cls):
-        object.__setattr__(instance, field.name, None)
+    assert not isinstance(module.known, str)
+    try:
+        instance = object.__new__(cls)
+    except TypeError:  # an abstract class
+        return None
+    names = [field.name for field in dataclasses.fields(cls)]
+    module.known.getdict(instance).update(dict.fromkeys(names))
     return instance
 
 
@@ -598,13 +620,13 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
     else:
         factor = each_node * count / in_nodes if in_nodes > 0 else 1.0
         meanwhile = each_node * PHASE * (len(watch.phases) // 2)
-    wall = elapsed - watch.cost + meanwhile
+    wall = max(0.0, elapsed - watch.cost + meanwhile)
     classes = [
         _class_profile(watch, events, rates, cls, ways) for cls, ways in by_class.items()
     ]
     classes.sort(key=lambda each: -each.total)
     functions, inside = [], 0.0
-    for each in calls.functions.values():
+    for each in list(calls.functions.values()):
         functions.append(_function_profile(each))
         if each.events is not None and each.sampled:
             saved = factor * _saved(rates.nodes(each.events))
@@ -619,9 +641,9 @@ def _estimate(watch: Watch, calls: Calls, elapsed: int) -> _Found:
             linecache.getline(code.co_filename, line).strip(),
             via,
             count,
-            watch.site_times[code, line, via] / 1e9,
+            count * _mean(watch.site_times.get((code, line, via))) / 1e9,
         )
-        for (code, line, via), count in watch.sites.items()
+        for (code, line, via), count in list(watch.sites.items())
     ]
     sites.sort(key=lambda each: -each.total)
     saving = Saving(
@@ -646,6 +668,13 @@ def _fields_set(events: Events, cls: Any) -> int:
     return constructed * len(dataclasses.fields(cls)) if constructed else 0
 
 
+def _nothing(watch: Watch, elapsed: int, error: BaseException) -> _Found:
+    """What is left where something that was found cannot be made sense of."""
+    note = f"nothing could be worked out: {error!r:.200}"
+    wall = max(0.0, elapsed - watch.cost)
+    return _Found(wall / 1e9, watch.cost / 1e9, (), (), (), Saving(0.0, 0.0, 0.0), (note,))
+
+
 def _saved_meanwhile(watch: Watch, rates: _Rates) -> float:
     """What kernels have saved already, in the nodes that went through them."""
     saved = 0.0
@@ -657,6 +686,10 @@ def _saved_meanwhile(watch: Watch, rates: _Rates) -> float:
             ways = rates.unflatten(cls)
             saved += node.unflattened_by_kernel * (ways.theirs - ways.ours)
     return saved
+
+
+def _mean(timed: tuple[int, float] | None) -> float:
+    return timed[1] / timed[0] if timed else 0.0
 
 
 def _saved(ways: Mapping[type, _Ways]) -> float:
@@ -674,7 +707,7 @@ def _class_profile(
         events.unflattened[cls],
         rates.flatten(cls).theirs / 1e9 if events.flattened[cls] else 0.0,
         rates.unflatten(cls).theirs / 1e9 if events.unflattened[cls] else 0.0,
-        events.read[cls] - events.bound[cls],
+        max(0, events.read[cls] - events.bound[cls] - _fields_set(events, cls)),
         events.bound[cls],
         events.constructed[cls],
         max(0, events.set[cls] - _fields_set(events, cls)),
