@@ -116,15 +116,24 @@ def _summary(profile: Any) -> str:
     )
 
 
+_CLASSES: Final = (
+    "each: of one node, as it is; read, set, bound, made: how many attributes, methods and "
+    "instances,\nby Equinox; with install(): what the total would be"
+)
+_FUNCTIONS: Final = "overhead and waiting are of one call, what is saved of all; nodes in it are counted above too"
+
+
 def text(profile: Any) -> str:
     lines = ["", f"treepress profile: {_summary(profile)}"]
     lines += [", ".join(f"{name} {version}" for name, version in profile.versions.items())]
     if profile.classes:
         lines += ["", *_columns(*class_table(profile))]
         lines += _more(profile.classes, "class", "classes")
+        lines.append(_CLASSES)
     if profile.functions:
         lines += ["", *_columns(*function_table(profile))]
         lines += _more(profile.functions, "function", "functions")
+        lines.append(_FUNCTIONS)
     if profile.sites:
         lines += ["", *_columns(*site_table(profile), left=(0, 1, 5))]
         lines += _more(profile.sites, "line", "lines")
@@ -190,13 +199,13 @@ def body(profile: Any) -> str:
         _savings(profile),
         _plot(profile),
     ]
-    for heading, table in (
-        ("Classes", class_table(profile)),
-        ("Jitted functions", function_table(profile)),
-        ("Lines that Modules were flattened for", site_table(profile)),
+    for heading, table, legend in (
+        ("Classes", class_table(profile), _CLASSES),
+        ("Jitted functions", function_table(profile), _FUNCTIONS),
+        ("Lines that Modules were flattened for", site_table(profile), ""),
     ):
         if table[1]:
-            parts += [f"<h2>{heading}</h2>", _table(*table)]
+            parts += [f"<h2>{heading}</h2>", _table(*table), f"<p>{_escaped(legend)}</p>"]
     parts += [f"<p>{_escaped(remark)}</p>" for remark in _remarks(profile)]
     parts.append("</div>")
     return "\n".join(parts)
