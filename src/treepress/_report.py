@@ -120,7 +120,10 @@ _CLASSES: Final = (
     "each: of one node, as it is; read, set, bound, made: how many attributes, methods and "
     "instances,\nby Equinox; with install(): what the total would be"
 )
-_FUNCTIONS: Final = "overhead and waiting are of one call, what is saved of all; nodes in it are counted above too"
+_FUNCTIONS: Final = (
+    "overhead and waiting are of one call, what is saved is of all; nodes in these are "
+    "counted above too"
+)
 
 
 def text(profile: Any) -> str:
