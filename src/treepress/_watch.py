@@ -60,6 +60,11 @@ class Times:
         return max(0.0, sorted(self.samples)[len(self.samples) // 2])
 
 
+def _net(taken: float, hooks: float) -> float:
+    """What something took without hooks in it, which may have been slower when measured."""
+    return max(taken - hooks, taken / 4)
+
+
 class NodeWatch:
     """The nodes of one class: how many, and how long they take with each of two functions."""
 
@@ -305,7 +310,7 @@ class Watch:
                 begin = clock()
                 out = ways[phase](obj)
                 end = clock()
-                took = end - begin - (self.cost - before) - costs.clock
+                took = _net(end - begin, self.cost - before + costs.clock)
                 times[phase].samples.append(took)
                 weight = 1 if count <= _ALL else _STRIDE
                 timed = not phase or not by_kernel
@@ -338,7 +343,7 @@ class Watch:
             begin = clock()
             out = ways[phase](aux, children)
             end = clock()
-            times[phase].samples.append(end - begin - (self.cost - before) - costs.clock)
+            times[phase].samples.append(_net(end - begin, self.cost - before + costs.clock))
             self.cost += costs.measured + (clock() - end)
             return out
 
@@ -394,7 +399,9 @@ class Watch:
                 out = theirs(obj, name)
                 end = clock()
                 if self.binds == binds:
-                    times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                    times.samples.append(
+                        _net(end - begin, self.cost - before + costs.clock)
+                    )
                 self.cost += clock() - end
                 return out
 
@@ -418,7 +425,7 @@ class Watch:
                 begin = clock()
                 theirs(obj, name, value)
                 end = clock()
-                times.samples.append(end - begin - (self.cost - before) - costs.clock)
+                times.samples.append(_net(end - begin, self.cost - before + costs.clock))
                 self.cost += clock() - end
 
             # Warnings count frames up to the code that they are about.
@@ -447,7 +454,7 @@ class Watch:
                     return theirs(cls, *args, **kwargs)
                 finally:
                     self.thread.paused -= 1
-                    took = clock() - begin - (self.cost - before) - costs.clock
+                    took = _net(clock() - begin, self.cost - before + costs.clock)
                     self.bound_times.samples.append(took)
 
             # Warnings count frames up to the code that they are about.
