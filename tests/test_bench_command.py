@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import treepress
-from treepress import _bench, _command, _named, _timing, inplace, module
+from treepress import _bench, _command, _compared, _named, _timing, inplace, module
 
 ONE = jnp.ones(())
 
@@ -107,8 +107,8 @@ def my_lib(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     treepress.deaccelerate(Quantity, Pair)
 
 
-def measured(text: str) -> _bench.Table:
-    return _bench.measure(_bench._subject(text), quick=True)
+def measured(text: str) -> _compared.Table:
+    return _compared.measure(_bench._subject(text), quick=True)
 
 
 TREE = ["flatten", "unflatten", "flatten with path", "tree map", "jitted, in and out"]

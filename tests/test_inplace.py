@@ -20,7 +20,7 @@ import jax.tree_util as jtu
 import pytest
 
 import treepress
-from treepress import _backend, _command, _swap, inplace, module
+from treepress import _backend, _command, _hooks, _swap, inplace, module
 from twins import getdict, in_threads, one_level
 
 
@@ -853,7 +853,7 @@ def test_uninstall_in_the_midst_of_install_is_done_after_it(
 ) -> None:
     cls = fresh()
     before = held(cls)
-    calling = _swap._calling
+    calling = _hooks.calling
 
     seen: list[Any] = []
 
@@ -865,7 +865,7 @@ def test_uninstall_in_the_midst_of_install_is_done_after_it(
             treepress.deaccelerate(cls)
         return calling(*args)
 
-    monkeypatch.setattr(_swap, "_calling", interrupted)
+    monkeypatch.setattr(_swap, "calling", interrupted)
     treepress.install()
     assert held(cls) == before
     assert not treepress.describe(cls).accelerated

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import random
 import sys
-import time
 import weakref
 from types import FunctionType
 from typing import Any, Final
@@ -22,11 +21,10 @@ import jax.tree_util as jtu
 import numpy as np
 
 from . import _construct
+from ._hooks import stub_of_any
 from ._rules import is_array
-from ._watch import Events, Times, Watch, stub_of_any
+from ._watch import Events, Times, Watch, clock
 from .jit import filter_jit
-
-clock: Final = time.perf_counter_ns
 
 # After which calls twins are called: the first ones, then one of so many as went before.
 _SPARSE: Final = 16
@@ -49,6 +47,7 @@ class FunctionWatch:
         # From the end of a call to the beginning of the next, and whether something was read
         # from the device, so waited for, in between.
         self.between = Times()
+        self.followed = 0
         self.waits = 0
         self.last: tuple[int, float, int] | None = None
         self.twin: Twin | None = None
@@ -151,17 +150,17 @@ class Calls:
         if type(function) is not FunctionType:
             self.reason = "Equinox calls what it jits in another way than it used to"
             return
-        self.watch.put(function, self._make, stub_of_any)
+        self.watch.hooks.put(function, self._make, stub_of_any)
         with jax.transfer_guard("allow"):
             array: Any = type(jnp.zeros(()))
         value = getattr(getattr(array, "_value", None), "fget", None)
         for function in (value, getattr(array, "item", None), jax.block_until_ready):
             if type(function) is FunctionType:
-                self.watch.put(function, self._make_waiting, stub_of_any)
+                self.watch.hooks.put(function, self._make_waiting, stub_of_any)
         # It is not written in Python. Neither is what NumPy reads arrays by, which cannot be
         # seen without being in the way.
         with contextlib.suppress(AttributeError, TypeError):
-            self.watch.replace(array, "block_until_ready", self._make_waiting)
+            self.watch.hooks.replace(array, "block_until_ready", self._make_waiting)
 
     def _make_waiting(self, theirs: Any) -> Any:
         def wait(*args: Any, **kwargs: Any) -> Any:
@@ -189,6 +188,7 @@ class Calls:
             if found.last is not None:
                 end, cost, waits = found.last
                 found.between.samples.append(entered - end - (before - cost))
+                found.followed += 1
                 found.waits += waits != self.waits
             sampled = found.calls >= found.next
             events = watch.events() if sampled else None

@@ -13,6 +13,17 @@ from . import _backend, _construct, _hot, module
 from ._version import __version__
 
 
+def versions() -> dict[str, str]:
+    return {
+        "treepress": __version__,
+        "equinox": eqx.__version__,
+        "jax": jax.__version__,
+        "jaxlib": jaxlib_version.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
 def examine() -> dict[str, Any]:
     """What there is, what was found, and what is wrong."""
     kernels = _backend.kernels
@@ -28,14 +39,7 @@ def examine() -> dict[str, Any]:
         "construction": hook or _construct.why_never(),
     }
     return {
-        "versions": {
-            "treepress": __version__,
-            "equinox": eqx.__version__,
-            "jax": jax.__version__,
-            "jaxlib": jaxlib_version.__version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-        },
+        "versions": versions(),
         "backend": _backend.backend,
         "loaded from": where,
         "parts": {name: reason or "fine" for name, reason in parts.items()},

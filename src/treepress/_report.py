@@ -4,15 +4,10 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from ._text import aligned, duration
+
 # How many of each kind are shown.
 _MOST: Final = 12
-
-
-def duration(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns" if seconds else "0"
 
 
 def share(part: float, whole: float) -> str:
@@ -130,15 +125,15 @@ def text(profile: Any) -> str:
     lines = ["", f"treepress profile: {_summary(profile)}"]
     lines += [", ".join(f"{name} {version}" for name, version in profile.versions.items())]
     if profile.classes:
-        lines += ["", *_columns(*class_table(profile))]
+        lines += ["", *aligned(*class_table(profile))]
         lines += _more(profile.classes, "class", "classes")
         lines.append(_CLASSES)
     if profile.functions:
-        lines += ["", *_columns(*function_table(profile))]
+        lines += ["", *aligned(*function_table(profile))]
         lines += _more(profile.functions, "function", "functions")
         lines.append(_FUNCTIONS)
     if profile.sites:
-        lines += ["", *_columns(*site_table(profile), left=(0, 1, 5))]
+        lines += ["", *aligned(*site_table(profile), left=(0, 1, 5))]
         lines += _more(profile.sites, "line", "lines")
     if not profile.classes and not profile.functions:
         lines += ["", "No Module was flattened, read or made, and nothing called by "
@@ -155,20 +150,6 @@ def text(profile: Any) -> str:
 def _more(found: Sequence[Any], one: str, many: str) -> list[str]:
     more = len(found) - _MOST
     return [f"and {more} {one if more == 1 else many} more"] if more > 0 else []
-
-
-def _columns(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], left: tuple[int, ...] = (0,)
-) -> list[str]:
-    table = [columns, *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in table
-    ]
 
 
 _STYLE: Final = """

@@ -19,6 +19,7 @@ import jax.tree_util as jtu
 
 from . import module
 from ._equinox import Known
+from ._hooks import calling, stub_of_one
 from ._node import Node, module_node, names_of, originals
 
 
@@ -59,8 +60,8 @@ def put_in(cls: type, known: Known) -> Node | str:
     if original is None:
         note(cls, held)
     # Each is one assignment, so that threads that flatten meanwhile see the old or the new.
-    flatten.__code__ = _calling(functions.flatten, flatten)
-    keyed.__code__ = _calling(functions.flatten_with_keys, keyed)
+    flatten.__code__ = calling(stub_of_one, functions.flatten, flatten, _FILE)
+    keyed.__code__ = calling(stub_of_one, functions.flatten_with_keys, keyed, _FILE)
     set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
     return node
 
@@ -111,24 +112,8 @@ def kernels_of(cls: type, known: Known) -> Node:
 set_state: Final[Any] = functools.partial.__setstate__  # type: ignore[attr-defined]
 
 
-def _call_kernel(obj: Any) -> Any:
-    kernel: Any = "kernel"
-    return kernel(obj)
-
-
 # Where the code is from that treepress, this copy of it or another, puts into functions.
 _FILE: Final = "<treepress kernel>"
-
-
-def _calling(kernel: Any, function: FunctionType) -> CodeType:
-    """Code that calls a kernel, which is one of its constants."""
-    code = _call_kernel.__code__
-    return code.replace(
-        co_consts=tuple([kernel if x == "kernel" else x for x in code.co_consts]),
-        co_name=function.__name__,
-        co_qualname=function.__qualname__,
-        co_filename=_FILE,
-    )
 
 
 def held_by(cls: type, known: Known) -> Held | str:

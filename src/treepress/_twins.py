@@ -1,7 +1,6 @@
 """The same tree of other classes: what a node is compared with that cannot be both at once."""
 
 import dataclasses
-import sys
 import types
 from types import FunctionType
 from typing import Any, Final
@@ -9,12 +8,14 @@ from typing import Any, Final
 import equinox as eqx
 import jax.tree_util as jtu
 
+from ._swap import registry
+
 _ABSENT: Final = object()
 
 
 def is_jax_dataclass(cls: type) -> bool:
     # JAX tells of it nowhere; if not there, the class is shown in a column of its own.
-    entry = getattr(sys.modules.get("jax._src.tree_util"), "_registry", {}).get(cls)
+    entry = registry().get(cls)
     name = getattr(getattr(entry, "to_iter", None), "__qualname__", "")
     return "register_dataclass" in name
 

@@ -1,27 +1,27 @@
 """What a profile sees: hooks in the functions that flatten, read, bind, construct and call.
 
-A hook is put into a function where it is, by another code, so that whoever holds the function
-calls the hook; and taken out by the old one. Hooks count, and measure some of what they count.
-What they cost themselves is added up, to be taken off.
+Hooks count, and measure some of what they count. What they cost themselves is added up, to be
+taken off.
 """
 
 import functools
 import itertools
 import sys
-import sysconfig
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 
 from . import _construct, _hot, _node, _reads, _swap, module
 from ._equinox import Known
+from ._hooks import FILE, Hooks, exclude, stub_of_any, stub_of_one, stub_of_two
 from ._methods import BoundMethod
 from ._node import nodes, with_subclasses
+from ._sites import Sites
 
 clock: Final = time.perf_counter_ns
 
@@ -30,6 +30,8 @@ _ALL: Final = 1000
 _STRIDE: Final = 16
 # And of reading and setting attributes: a prime, so as not to fall into step with a loop.
 _PRIME: Final = 17
+# And how many of these times are kept.
+_MOST: Final = 20_000
 
 # After so many nodes of all classes they go the other of two ways. Not one by one, where each
 # would find colder caches than it does alone. And as many as a prime, so that no loop of the
@@ -37,11 +39,22 @@ _PRIME: Final = 17
 PHASE: Final = 1009
 
 
+class Costs:
+    """What hooks cost each time, in nanoseconds, beside what they measure."""
+
+    clock = 0.0
+    passed = 0.0
+    measured = 0.0
+    read = 0.0
+    construct = 0.0
+
+
 class Times:
     """How long something took, each time that it was measured."""
 
     def __init__(self) -> None:
-        self.samples: list[float] = []
+        # The last ones, for a program may run for days.
+        self.samples: deque[float] = deque(maxlen=_MOST)
 
     def mean(self) -> float:
         """In nanoseconds, without the longest hundredth: other programs, the collector."""
@@ -68,8 +81,7 @@ def _net(taken: float, hooks: float) -> float:
 class NodeWatch:
     """The nodes of one class: how many, and how long they take with each of two functions."""
 
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
+    def __init__(self) -> None:
         self.flattened = 0
         self.unflattened = 0
         # How many of these went through a kernel.
@@ -115,9 +127,7 @@ class Watch:
         self.constructed: Counter[type] = Counter()
         self.set: Counter[type] = Counter()
         self.read_times, self.bound_times, self.set_times = Times(), Times(), Times()
-        self.sites: Counter[tuple[CodeType, int, str]] = Counter()
-        # Of those that went through Equinox's functions: how many, and how long they took.
-        self.site_times: dict[tuple[CodeType, int, str], tuple[int, float]] = {}
+        self.sites = Sites()
         # What all hooks have cost, in nanoseconds.
         self.cost = 0.0
         self.thread = Thread()
@@ -126,14 +136,13 @@ class Watch:
         # How long the program took for each of these, hooks taken off.
         self.phases: list[float] = []
         self._since = (0, 0.0)
-        # What a hook costs each time, beside what it measures.
         self.costs = Costs()
         self.binds = 0
-        self._undo: list[Callable[[], None]] = []
+        self.hooks = Hooks()
         self._known: Known | None = None
 
     def start(self) -> None:
-        _exclude()
+        exclude()
         self._known = module.known if isinstance(module.known, Known) else None
         # Asked now: what they look at is about to change.
         hot = not _hot.why_never()
@@ -151,9 +160,7 @@ class Watch:
     def stop(self) -> None:
         if self.watch_class in module.watchers:
             module.watchers.remove(self.watch_class)
-        while self._undo:
-            self._undo.pop()()
-        _places.clear()
+        self.hooks.take_out()
 
     def events(self) -> Events:
         return Events(
@@ -173,39 +180,8 @@ class Watch:
         for times in (self.read_times, self.bound_times, self.set_times):
             times.samples.clear()
         self.sites.clear()
-        self.site_times.clear()
         self.cost = 0.0
         self._since = (clock(), 0.0)
-
-    def put(self, function: Any, make: Callable[[Any], Any], stub: Any) -> None:
-        """Put a hook into a function; `make` is given what the function was."""
-        before = function.__code__
-        original = _copy(function)
-        code = _calling(stub, make(original), function)
-        function.__code__ = code
-
-        def undo() -> None:
-            # Not if another has put something else there since.
-            if function.__code__ is code:
-                function.__code__ = before
-
-        self._undo.append(undo)
-
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Put a hook in the place of something that is not written in Python."""
-        before = getattr(owner, name)
-        hook = make(before)
-        hook.__name__, hook.__doc__ = name, before.__doc__
-        # By its module and name it is pickled.
-        hook.__module__ = getattr(before, "__module__", None) or hook.__module__
-        hook.__qualname__ = getattr(before, "__qualname__", None) or name
-        setattr(owner, name, hook)
-
-        def undo() -> None:
-            if getattr(owner, name) is hook:
-                setattr(owner, name, before)
-
-        self._undo.append(undo)
 
     # Nodes
 
@@ -219,7 +195,7 @@ class Watch:
 
     def _watch_class(self, cls: type) -> None:
         assert self._known is not None
-        watch = self.nodes[cls] = NodeWatch(cls)
+        watch = self.nodes[cls] = NodeWatch()
         node = nodes.get(cls)
         watch.accelerated = node is not None and node.functions is not None
         original = _node.originals.get(cls)
@@ -239,13 +215,13 @@ class Watch:
         if added:
             # So that `install` finds them, should it come meanwhile.
             _swap.note(cls, held)
-        self.put(
-            flatten, self._flattening(watch, kernels and kernels.flatten), _stub_of_one
+        self.hooks.put(
+            flatten, self._flattening(watch, kernels and kernels.flatten), stub_of_one
         )
-        self.put(
+        self.hooks.put(
             keyed,
             self._flattening(watch, kernels and kernels.flatten_with_keys),
-            _stub_of_one,
+            stub_of_one,
         )
         state = unflatten.__reduce__()[2]
         theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
@@ -259,14 +235,14 @@ class Watch:
             if added and (now is None or now.functions is None):
                 _swap.forget(cls)
 
-        self._undo.append(undo)
+        self.hooks.then(undo)
 
     def _watch_others(self) -> None:
         """Watch the nodes of classes that are no Modules, as far as Python flattens them."""
         for cls in list(_swap.registry()):
             if cls not in self.nodes and eqx.Module not in getattr(cls, "__mro__", ()):
                 node = nodes.get(cls)
-                watch = NodeWatch(cls)
+                watch = NodeWatch()
                 watch.accelerated = node is not None and node.functions is not None
                 if self._watch_registered(cls, watch):
                     self.nodes[cls] = watch
@@ -275,16 +251,16 @@ class Watch:
         entry = _swap.registry().get(cls)
         there = False
         flatten = getattr(entry, "to_iter", None)
-        if type(flatten) is FunctionType and flatten.__code__.co_filename != _FILE:
-            self.put(flatten, self._flattening(watch, None), stub_of_any)
+        if type(flatten) is FunctionType and flatten.__code__.co_filename != FILE:
+            self.hooks.put(flatten, self._flattening(watch, None), stub_of_any)
             there = True
         unflatten = getattr(entry, "from_iter", None)
-        if type(unflatten) is FunctionType and unflatten.__code__.co_filename != _FILE:
+        if type(unflatten) is FunctionType and unflatten.__code__.co_filename != FILE:
 
             def make(theirs: Any) -> Any:
                 return self._unflattening(watch, None, theirs)
 
-            self.put(unflatten, make, stub_of_any)
+            self.hooks.put(unflatten, make, stub_of_any)
             there = True
         return there
 
@@ -314,7 +290,7 @@ class Watch:
                 times[phase].samples.append(took)
                 weight = 1 if count <= _ALL else _STRIDE
                 timed = not phase or not by_kernel
-                self._note_site(sys._getframe(), weight, took if timed else None)
+                self.sites.note(sys._getframe(), weight, took if timed else None)
                 self.cost += costs.measured + (clock() - end)
                 return out
 
@@ -359,26 +335,6 @@ class Watch:
         self.left -= 1
         return self.phase
 
-    def _note_site(self, frame: FrameType | None, weight: int, took: float | None) -> None:
-        """Note what line of the program a node was flattened for."""
-        via = ""
-        while frame is not None:
-            code = frame.f_code
-            place = _places.get(code)
-            if place is None:
-                place = _places[code] = _place(code)
-            if place == _PROGRAM:
-                break
-            if place != _OURS:
-                via = place
-            frame = frame.f_back
-        if frame is not None:
-            site = (frame.f_code, frame.f_lineno or 0, via)
-            self.sites[site] += weight
-            if took is not None:
-                timed, total = self.site_times.get(site, (0, 0.0))
-                self.site_times[site] = (timed + 1, total + took)
-
     # Attributes, methods and construction
 
     def _watch_reads(self) -> None:
@@ -407,7 +363,7 @@ class Watch:
 
             return _construct.unseen(read, theirs)
 
-        self.put(_reads.EQUINOX, make, _stub_of_two)
+        self.hooks.put(_reads.EQUINOX, make, stub_of_two)
 
     def _watch_sets(self) -> None:
         sets, times, costs = self.set, self.set_times, self.costs
@@ -431,7 +387,7 @@ class Watch:
             # Warnings count frames up to the code that they are about.
             return _construct.unseen(assign, _construct.SETATTR)
 
-        self.put(_construct.SETATTR, make, stub_of_any)
+        self.hooks.put(_construct.SETATTR, make, stub_of_any)
 
     def _watch_construction(self) -> None:
         constructed, bound, costs = self.constructed, self.bound, self.costs
@@ -460,102 +416,4 @@ class Watch:
             # Warnings count frames up to the code that they are about.
             return _construct.unseen(construct, _construct.CALL)
 
-        self.put(_construct.CALL, make, stub_of_any)
-
-
-def _exclude() -> None:
-    """Have JAX and Equinox leave what is ours out of the stacks that they show."""
-    trace = sys.modules.get("jax._src.traceback_util")
-    register, paths = (
-        getattr(trace, name, None) for name in ("register_exclusion", "_exclude_paths")
-    )
-    if register is not None and "<treepress" not in (paths or ()):
-        register("<treepress")
-
-
-class Costs:
-    """What hooks cost, in nanoseconds, as `calibrate` finds it."""
-
-    clock = 0.0
-    passed = 0.0
-    measured = 0.0
-    read = 0.0
-    construct = 0.0
-
-
-_FILE: Final = "<treepress, watching, for warnings as if importlib._bootstrap>"
-
-
-def _stub_of_one(obj: Any) -> Any:
-    hook: Any = "hook"
-    return hook(obj)
-
-
-def _stub_of_two(one: Any, other: Any) -> Any:
-    hook: Any = "hook"
-    return hook(one, other)
-
-
-def stub_of_any(*args: Any, **kwargs: Any) -> Any:
-    hook: Any = "hook"
-    return hook(*args, **kwargs)
-
-
-def _calling(stub: Any, hook: Any, function: FunctionType) -> CodeType:
-    """The code of a stub, to be put into a function, that calls a hook."""
-    code: CodeType = stub.__code__
-    return code.replace(
-        co_consts=tuple([hook if x == "hook" else x for x in code.co_consts]),
-        co_name=function.__name__,
-        co_qualname=function.__qualname__,
-        co_filename=_FILE,
-        # A function has as many as it was made with.
-        co_freevars=function.__code__.co_freevars,
-    )
-
-
-def _copy(function: Any) -> Any:
-    copy = FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
-# What the code of a frame belongs to: by code, the program, this package, or the name of a
-# function of JAX's or Equinox's.
-_PROGRAM: Final = "program"
-_OURS: Final = ""
-_places: dict[CodeType, str] = {}
-
-
-# What is called otherwise by those who use it; of the first there is nothing to be said.
-_CALLED: Final = {
-    "api_boundary.<locals>.reraise_with_filtered_traceback": _OURS,
-    "_JitWrapper.__call__": "equinox.filter_jit",
-    "_ModuleMeta.__call__": "making a Module",
-}
-
-
-def _place(code: CodeType) -> str:
-    file = code.co_filename
-    if file.startswith(("<treepress", _folder(__name__))):
-        return _OURS
-    if file.startswith(_FOLDERS):
-        return _CALLED.get(code.co_qualname, code.co_qualname)
-    if file.startswith(_STDLIB) and "site-packages" not in file:
-        return _OURS
-    return _PROGRAM
-
-
-def _folder(name: str) -> str:
-    file = sys.modules[name.partition(".")[0]].__file__ or ""
-    return file[: -len("__init__.py")]
-
-
-_FOLDERS: Final = tuple([_folder(name) for name in ("jax", "jaxlib", "equinox")])
-_STDLIB: Final = sysconfig.get_paths()["stdlib"]
+        self.hooks.put(_construct.CALL, make, stub_of_any)

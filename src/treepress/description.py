@@ -10,6 +10,7 @@ import jax.tree_util as jtu
 
 from . import _backend, _hot, module
 from ._node import Node, names_of, nodes
+from ._swap import registry
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -181,7 +182,5 @@ def is_node(cls: type) -> bool:
     is_node = getattr(jtu.default_registry, "is_node", None)
     if is_node is not None:
         return bool(is_node(cls))
-    # Older JAX tells of instances alone. Its Python registry is the same by another name.
-    from jax._src import tree_util
-
-    return cls in getattr(tree_util, "_registry", ())
+    # Older JAX tells of instances alone.
+    return cls in registry()
