@@ -164,10 +164,10 @@ def profile() -> Profile:
     Raises:
         RuntimeError: where another profile is being made in this process.
 
-    Cost: some 0.3 ms for each Module class that there is at the start, and some 0.1 to 0.5 µs
-    for each thing that is counted, which are added up and taken off. Each function of
-    `equinox.filter_jit` gets a twin that is compiled three times, and is called with every
-    sixteenth of its calls.
+    Cost: some 1 ms for each Module class that there is at the start; some 0.2 µs for each node,
+    0.6 µs for each attribute and 2 µs for each construction. All of it is added up and taken
+    off; `overhead` says how much it was. Each function of `equinox.filter_jit` gets a twin that
+    is compiled three times, and is called with every sixteenth of its calls.
 
     Example:
         >>> import equinox as eqx, jax, treepress
