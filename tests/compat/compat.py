@@ -142,9 +142,8 @@ def _compare(suite: Suite, arguments: argparse.Namespace) -> Result:
     print(f"== {suite.package}: preparing", flush=True)
     made, folder, version = _prepare(suite, arguments)
     workers = ("-n", str(arguments.n)) if arguments.n and suite.workers else ()
-    runner = Runner(
-        suite.package, made, folder, arguments.backend, suite.options, arguments.every
-    )
+    sample = (arguments.every, arguments.part)
+    runner = Runner(suite.package, made, folder, arguments.backend, suite.options, *sample)
     print(f"== {suite.package} {version}: without treepress.auto", flush=True)
     plain = runner.before("plain") if arguments.again else None
     if plain is None:
@@ -312,12 +311,15 @@ def _arguments() -> argparse.Namespace:
         metavar="N",
         help="of the cases of each test function only the first of every N",
     )
+    add("--part", type=int, default=1, metavar="K", help="or the K-th of every N")
     add("--fresh", action="store_true", help="make the environments anew")
     add(
         "--benchmarks", action="store_true", help="run quax's and unxt's benchmarks instead"
     )
     add("--rounds", type=int, default=3, help="of the benchmarks")
     arguments = parser.parse_args()
+    if not 1 <= arguments.part <= arguments.every:
+        parser.error(f"--part {arguments.part} is not one of 1 to {arguments.every}")
     known = list(speed.PACKAGES if arguments.benchmarks else SUITES)
     for name in arguments.suite or ():
         if name not in known:

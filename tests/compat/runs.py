@@ -43,8 +43,9 @@ class Runner:
     folder: Path
     backend: str
     options: tuple[str, ...] = ()
-    # Of the cases of each test function only the first of so many.
+    # Of the cases of each test function only one of so many, and which, counted from 1.
     every: int = 1
+    part: int = 1
 
     def run(self, what: str, auto: bool, *arguments: str, typical: bool = False) -> Run:
         """A run of pytest with treepress.auto, or without.
@@ -67,6 +68,7 @@ class Runner:
             "PYTHONPATH": str(PLUGINS),
             "TREEPRESS_WITNESS": str(witness),
             "TREEPRESS_WITNESS_EVERY": str(1 if what == "alone" else self.every),
+            "TREEPRESS_WITNESS_PART": str(self.part),
         }
         # -P: the suite's folder is no place to import from, only where pytest says so.
         command = [str(self.made.python), "-P", "-m", "pytest", "-ra", "--tb=short"]

@@ -17,8 +17,9 @@ _PACKAGES = ("equinox", "jax", "jaxlib", "pytest", "treepress")
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Of the cases of each test function keep the first of every so many."""
+    """Of the cases of each test function keep one of every so many."""
     every = int(os.environ.get("TREEPRESS_WITNESS_EVERY", "1"))
+    part = int(os.environ.get("TREEPRESS_WITNESS_PART", "1"))
     if every == 1:
         return
     seen: Counter[str] = Counter()
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     left: list[Any] = []
     for item in items:
         function = item.nodeid.partition("[")[0]
-        (left if seen[function] % every else kept).append(item)
+        (kept if seen[function] % every == part - 1 else left).append(item)
         seen[function] += 1
     items[:] = kept
     config.hook.pytest_deselected(items=left)
