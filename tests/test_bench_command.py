@@ -326,7 +326,7 @@ def test_a_class_that_cannot_be_accelerated() -> None:
             ["odd:Odd"],
             "no value for the field f of odd:Odd is known, a Callable; name what",
         ),
-        (["--no-such-option"], "--no-such-option"),
+        (["--no-such"], "treepress bench: error: there is no argument --no-such (--help"),
     ],
 )
 def test_errors(

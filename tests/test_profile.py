@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _estimate
+from treepress import _estimate, _node
 from treepress._dispatch import FunctionWatch, Twin
 from treepress._rates import Rates
 from treepress._watch import PHASE, Times, Watch
@@ -159,6 +159,47 @@ def test_an_exception_passes_through() -> None:
         work()
     assert of(p, Pair).flattened == 1
     assert state() == before
+
+
+@pytest.mark.parametrize("where", ["start", "stop"])
+def test_an_interrupt_leaves_nothing(where: str) -> None:
+    before = state(), set(_node.originals)
+    chance = random.Random(0)
+
+    def interrupted(at: int) -> int:
+        """Start and stop, with an interrupt at one of the lines; returns how many there were."""
+        lines = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith(
+                ("_watch.py", "_hooks.py", "_swap.py")
+            ):
+                return None
+            if event == "line":
+                lines += 1
+                if lines == at:
+                    raise KeyboardInterrupt
+            return trace
+
+        p = treepress.profile()
+        if where == "stop":
+            p.start()
+        old = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            getattr(p, where)()
+        finally:
+            sys.settrace(old)
+            if where == "start":
+                p.stop()
+        return lines
+
+    count = interrupted(0)
+    for at in (1, *chance.sample(range(2, count), 9)):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(at)
+        assert (state(), set(_node.originals)) == before
 
 
 def test_install_meanwhile() -> None:

@@ -81,11 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif given[:1] == ["profile"] and not {*given[1:2]} & {"-h", "--help"}:
         _profile(profile, given[1:])
     else:
-        asked = parser.parse_args(given)
+        asked, unknown = parser.parse_known_args(given)
+        command = commands.choices[asked.command]
+        if unknown:
+            command.error(f"there is no argument {unknown[0]}")
         try:
             sys.exit(asked.do(asked))
         except Unusable as error:
-            commands.choices[asked.command].error(str(error))
+            command.error(str(error))
 
 
 def _add(commands: Any, name: str, help: str, **more: Any) -> argparse.ArgumentParser:

@@ -10,7 +10,10 @@ FILE: Final = "<treepress, watching, for warnings as if importlib._bootstrap>"
 
 
 class Hooks:
-    """Hooks that are put in one after the other, and taken out again."""
+    """Hooks that are put in one after the other, and taken out again.
+
+    How is known before each is put in, and until it is out, for an interrupt may come between.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
@@ -20,7 +23,6 @@ class Hooks:
         before = function.__code__
         original = _copy(function)
         code = calling(stub, make(original), function, FILE)
-        function.__code__ = code
 
         def undo() -> None:
             # Not if another has put something else there since.
@@ -28,6 +30,7 @@ class Hooks:
                 function.__code__ = before
 
         self._undo.append(undo)
+        function.__code__ = code
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Put a hook in the place of something that is not written in Python."""
@@ -37,21 +40,22 @@ class Hooks:
         # By its module and name it is pickled.
         hook.__module__ = getattr(before, "__module__", None) or hook.__module__
         hook.__qualname__ = getattr(before, "__qualname__", None) or name
-        setattr(owner, name, hook)
 
         def undo() -> None:
             if getattr(owner, name) is hook:
                 setattr(owner, name, before)
 
         self._undo.append(undo)
+        setattr(owner, name, hook)
 
     def then(self, undo: Callable[[], None]) -> None:
-        """Something else that is to be taken back, when its turn comes."""
+        """Something else that is to be taken back, when its turn comes; maybe twice."""
         self._undo.append(undo)
 
     def take_out(self) -> None:
         while self._undo:
-            self._undo.pop()()
+            self._undo[-1]()
+            self._undo.pop()
 
 
 def stub_of_one(obj: Any) -> Any:

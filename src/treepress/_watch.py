@@ -214,6 +214,18 @@ class Watch:
             kernels = _swap.kernels_of(cls, self._known).functions
         flatten, keyed, unflatten = held
         added = original is None
+        state = unflatten.__reduce__()[2]
+        theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
+        hook = self._unflattening(watch, kernels and kernels.unflatten, theirs)
+
+        def undo() -> None:
+            if unflatten.func is hook:
+                _swap.set_state(unflatten, state)
+            now = nodes.get(cls)
+            if added and (now is None or now.functions is None):
+                _swap.forget(cls)
+
+        self.hooks.then(undo)
         if added:
             # So that `install` finds them, should it come meanwhile.
             _swap.note(cls, held)
@@ -225,19 +237,7 @@ class Watch:
             self._flattening(watch, kernels and kernels.flatten_with_keys),
             stub_of_one,
         )
-        state = unflatten.__reduce__()[2]
-        theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
-        hook = self._unflattening(watch, kernels and kernels.unflatten, theirs)
         _swap.set_state(unflatten, (hook, (), {}, unflatten.__dict__ or None))
-
-        def undo() -> None:
-            if unflatten.func is hook:
-                _swap.set_state(unflatten, state)
-            now = nodes.get(cls)
-            if added and (now is None or now.functions is None):
-                _swap.forget(cls)
-
-        self.hooks.then(undo)
 
     def _watch_others(self) -> None:
         """Watch the nodes of classes that are no Modules, as far as Python flattens them."""

@@ -81,15 +81,17 @@ class Profile:
             except Exception as error:  # what the program raises is not to be hidden
                 self._found = nothing(watch, elapsed, error)
         finally:
-            # A second time, should an interrupt have come between.
-            watch.stop()
-            if self._found is None:
-                self._found = nothing(watch, elapsed, KeyboardInterrupt())
+            # Once more what an interrupt may have come into.
+            try:
+                watch.stop()
+                if self._found is None:
+                    self._found = nothing(watch, elapsed, KeyboardInterrupt())
+            finally:
+                _running.release()
             # What they hold is the program's.
             calls.clear()
             self._watch = Watch()
             self._calls = Calls(self._watch)
-            _running.release()
         return True
 
     def __getattr__(self, name: str) -> Any:
