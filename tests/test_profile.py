@@ -167,7 +167,7 @@ def test_an_interrupt_leaves_nothing(where: str) -> None:
     chance = random.Random(0)
 
     def interrupted(at: int) -> int:
-        """Start and stop, with an interrupt at one of the lines; returns how many there were."""
+        """Start and stop, with an interrupt at a line; returns how many lines there were."""
         lines = 0
 
         def trace(frame: Any, event: str, _: Any) -> Any:
