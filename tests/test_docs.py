@@ -52,7 +52,7 @@ def run(page: Path, code: str, folder: Path) -> None:
         timeout=300,
         # Some write files.
         cwd=folder,
-        env={**os.environ, "TREEPRESS_BACKEND": treepress.backend},
+        env={"TREEPRESS_BACKEND": treepress.backend, **os.environ},
     )
     assert done.returncode == 0, done.stderr
     assert "treepress:" not in done.stderr, done.stderr

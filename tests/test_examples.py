@@ -33,7 +33,7 @@ def run(name: str, *before: str) -> str:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "TREEPRESS_BACKEND": treepress.backend},
+        env={"TREEPRESS_BACKEND": treepress.backend, **os.environ},
     )
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr

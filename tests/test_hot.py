@@ -730,6 +730,7 @@ def test_pickle_and_copy() -> None:
     assert again(4).f() == 4
 
 
+@pytest.mark.not_interpreted
 def test_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     obj: Any = Picklable(3)
     before = snapshot(Picklable)
@@ -908,6 +909,7 @@ def test_a_base_taken_back() -> None:
         assert type(layer.is_stateful) is BoundMethod
 
 
+@pytest.mark.not_interpreted
 def test_bound_by_hand() -> None:
     class Model(HotModule):
         def f(self) -> int:
@@ -923,6 +925,7 @@ def test_bound_by_hand() -> None:
         assert found.__get__(None, Model) is getattr(Model, name) or name == "partial"
 
 
+@pytest.mark.not_interpreted
 def test_attributes_of_a_function_do_no_harm() -> None:
     def function(self: Any) -> int:
         return 1

@@ -90,6 +90,7 @@ def join(treedef: Any, *parts: Any) -> Any:
     return treepress.tree_combine(treedef, *parts)
 
 
+@pytest.mark.not_interpreted
 def test_kernels_are_those_of_the_backend() -> None:
     compiled = not isinstance(vars(_backend.tree_kernels.Walk)["over"], type(lambda: 0))
     assert compiled == (treepress.backend == "compiled")
@@ -1285,6 +1286,7 @@ def test_subclass_of_partition() -> None:
     weakref.ref(again)
 
 
+@pytest.mark.not_interpreted
 @pytest.mark.parametrize("levels", [250, 400, 700, 960])
 def test_nested_deep_far_down_the_stack(levels: int) -> None:
     tree: Any = 1
