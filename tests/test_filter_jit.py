@@ -1,6 +1,7 @@
 """`treepress.filter_jit`: what `equinox.filter_jit` does, and where it does otherwise."""
 
 import copy
+import dataclasses
 import functools as ft
 import gc
 import inspect
@@ -431,6 +432,54 @@ def test_static_fields_without_a_hash() -> None:
     assert counts == [2, 2]
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    value: Any
+
+
+class Counted:
+    """Equality that is a number."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> Any:
+        return int(isinstance(other, Counted) and self.value == other.value)
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (np.float64(1.5), np.float64(1.5), np.float64(2.5)),
+        (np.int64(1), np.int64(1), np.int64(2)),
+        (Setting(np.float64(1.5)), Setting(np.float64(1.5)), Setting(np.float64(2.5))),
+        (Counted(1), Counted(1), Counted(2)),
+        (Setting(Counted(1)), Setting(Counted(1)), Setting(Counted(2))),
+    ],
+)
+@pytest.mark.parametrize("place", ["field", "leaf", "nested"])
+def test_equality_that_is_no_bool(values: Any, place: str) -> None:
+    def given(value: Any) -> Any:
+        if place == "leaf":
+            return X, value
+        return Linear(X, X, value if place == "field" else (value, [value]))
+
+    counts = []
+    for jit in (eqx.filter_jit, treepress.filter_jit):
+        traces = Traces(lambda tree: X)
+        jitted = jit(traces.function)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numbers of NumPy's in static fields
+            for value in (*values, *values):
+                jitted(given(value))
+        counts.append(traces.count)
+    assert counts[0] == counts[1]
+    assert counts[1] == 2 or isinstance(values[0], np.generic)
+
+
 def test_a_static_field_that_cannot_be_compared() -> None:
     for jit in (eqx.filter_jit, treepress.filter_jit):
         jitted = jit(lambda m, x: m.bias)
@@ -442,6 +491,9 @@ def test_a_static_field_that_cannot_be_compared() -> None:
                 jitted(Linear(X, X, "other"), X)
         with pytest.raises(ValueError, match="compar|equality"):
             jitted(Linear(X, X, np.arange(3)), X)
+    treepress.filter_jit(Linear(X, X, np.arange(3)))
+    with pytest.raises(ValueError, match="a static value in the function .*Linear cannot be"):
+        treepress.filter_jit(Linear(X, X, np.arange(3)))
 
 
 def test_arguments_without_a_hash() -> None:

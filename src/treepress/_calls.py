@@ -98,7 +98,7 @@ class Cache:
         with self.lock:
             bucket = tuple(self.buckets.get(token, ()))
         for entry in bucket:
-            if self.matches(entry, given):
+            if matches(entry, given, f"the arguments of {self.options.names[1]}"):
                 with self.lock:
                     # The last to go.
                     if token in self.buckets:
@@ -111,17 +111,6 @@ class Cache:
             self.buckets.setdefault(token, []).append(entry)
             self.count += 1
         return entry, lesson.arrays
-
-    def matches(self, entry: Any, given: tuple[Any, ...]) -> bool:
-        try:
-            return bool(entry.match(given, []))
-        except Exception as error:
-            raise ValueError(
-                f"a static value in the arguments of {self.options.names[1]} cannot be "
-                f"compared with that of a call before ({type(error).__name__}: {error}). Is "
-                f"an array held in a static field? Make that field one that is not static, "
-                f"or give what it holds an __eq__ that returns a bool"
-            ) from error
 
     def make(self, form: Any, patterns: tuple[Any, ...], first: int, count: int) -> Any:
         flags = kernels.Flags()
@@ -152,6 +141,19 @@ class Cache:
 class _Value:
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+def matches(known: Any, given: Any, what: str) -> bool:
+    """Whether an entry or a pattern is of the structure of what is given."""
+    try:
+        return bool(known.match(given, []))
+    except Exception as error:
+        raise ValueError(
+            f"a static value in {what} cannot be compared with that of one before "
+            f"({type(error).__name__}: {error}). Is an array held in a static field? Make "
+            f"that field one that is not static, or give what it holds an __eq__ that "
+            f"returns a bool"
+        ) from error
 
 
 def flattened(
@@ -304,7 +306,7 @@ def cache_of(function: Any, options: Options) -> Cache:
     count = len(lesson.arrays)
     with _lock:
         for other, cache in _others.get(token, ()):
-            if other.match(function, []):
+            if matches(other, function, f"the function {options.names[1]}"):
                 return cache
         cache = Cache(
             lambda arrays: pattern.make(kernels.Source(arrays)), count, signature, options

@@ -26,7 +26,9 @@ SIMPLE: Final = frozenset([bool, int, str, bytes])
 DEEP: Final = 100
 
 
-def alike(a: object, b: object, depth: int) -> bool:
+# Not of type `object`: what two of those are compared by mypyc takes to be a bool, and raises
+# an error for what is not, as for NumPy's.
+def alike(a: Any, b: Any, depth: int) -> bool:
     """Whether two static values are the same: by identity, or by type and equality."""
     if a is b:
         return True
@@ -36,11 +38,9 @@ def alike(a: object, b: object, depth: int) -> bool:
     if cls in SIMPLE or depth > DEEP:
         return bool(a == b)
     if cls is tuple or cls is list:
-        first: Any = a
-        second: Any = b
         # Copies, since what is compared may be changed by what compares.
-        ones = tuple(first)
-        others = tuple(second)
+        ones = tuple(a)
+        others = tuple(b)
         if len(ones) != len(others):
             return False
         for one, other in zip(ones, others):  # noqa: SIM110
@@ -52,9 +52,7 @@ def alike(a: object, b: object, depth: int) -> bool:
     if cls is dict:
         return alike_dicts(a, b, depth)
     if cls is set or cls is frozenset:
-        members: Any = a
-        theirs: Any = b
-        return alike_dicts(dict.fromkeys(members), dict.fromkeys(theirs), depth)
+        return alike_dicts(dict.fromkeys(a), dict.fromkeys(b), depth)
     return bool(a == b)
 
 
