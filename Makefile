@@ -12,7 +12,7 @@
 # make docs           the documentation, in site, from docs and the docstrings
 # make docs-serve     the same, shown at a local address, at each change
 # make help           this list
-# make clean          removes what these made
+# make clean          removes what these made; not another VENV, nor what was measured
 #
 # Each makes a virtual environment in VENV with PYTHON and builds treepress into it; coverage
 # makes another, without compiled kernels, and compat one for each suite, in tests/compat/build.

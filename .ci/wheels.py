@@ -52,7 +52,7 @@ def main() -> int:
         files = sorted(str(file) for file in out.iterdir())
         run([tools, "-m", "twine", "check", "--strict", *files])
         wheels = [file for file in files if file.endswith(".whl")]
-        # W004 and W009: the compiled modules that several others share lie beside the package.
+        # W009: the compiled modules that several others share lie beside the package.
         run([tools, "-m", "check_wheel_contents", "--ignore", "W009", *wheels])
     print("\n".join(files))
     return 0
@@ -163,7 +163,7 @@ def _variables(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[s
 
 def clean(base: "os._Environ[str] | dict[str, str]" = os.environ) -> dict[str, str]:
     """The environment, without what would be found in it of this one."""
-    unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV")
+    unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
     return {name: value for name, value in base.items() if not name.startswith(unwanted)}
 
 

@@ -195,10 +195,9 @@ def _made(folder: Path) -> Path:
 
 def _clean() -> dict[str, str]:
     """The variables of this process, without those that change what is imported."""
+    unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV") and not name.startswith("TREEPRESS_")
+        name: value for name, value in os.environ.items() if not name.startswith(unwanted)
     }
 
 

@@ -1,16 +1,14 @@
 """What is measured of `tree_partition` and `tree_combine`, against their peers."""
 
 import functools
-import importlib
 import itertools
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from cases import EQUINOX, FILTERS, FLATTEN, INOX, OURS, SPLIT, TUPLE
+from cases import EQUINOX, FILTERS, FLATTEN, INOX, OURS, SPLIT, TUPLE, imported
 from measure import Calls, Effort, Figures
 from timing import call
 
@@ -31,13 +29,6 @@ WALKS: Final = ("accelerated Modules, 21 MLPs", "plain Modules, 21 MLPs", NESTED
 LEAVES: Final = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 # Inox takes a minute for a million.
 _MOST_INOX: Final = 10_000
-
-
-def imported(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 _inox: Final[Any] = imported("inox.tree")
@@ -211,7 +202,7 @@ def _there_and_back_by_inox(tree: Any) -> Any:
     return _inox.combine(*_inox.partition(tree, jax.Array))
 
 
-# --- trees ---------------------------------------------------------------------------------
+# Trees.
 
 
 def mlp(seed: int) -> Any:

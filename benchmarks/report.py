@@ -211,7 +211,7 @@ def _partition_bars(
 def _jit_bars(
     case: str, faster: float, aim: float | None, within: float, aim_within: float | None
 ) -> list[Bar]:
-    """What is asked of a call: against Equinox, against flat arrays, and Modules."""
+    """What is asked of a call: against Equinox, and against flat arrays."""
     return [
         Bar("filter_jit", case, EQUINOX, "faster", faster, aim),
         Bar("filter_jit", case, FLAT, "within", within, aim_within),

@@ -30,7 +30,7 @@ import treepress
 from treepress._backend import why_python
 
 _HERE: Final = Path(__file__).resolve().parent
-_COMMAND: Final = "python benchmarks/run.py --markdown"
+_COMMAND: Final = "make bench ARGS=--markdown"
 _PACKAGES: Final = ("jax", "jaxlib", "equinox", "treepress", "flax", "unxt", "quax", "inox")
 _QUICK: Final = 0.1
 

@@ -9,7 +9,8 @@ from treepress import _backend
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "not_interpreted: what holds of the kernels as they are, not under coverage"
+        "markers",
+        "not_interpreted: what holds of the kernels as they are, not under coverage",
     )
 
 

@@ -1,6 +1,6 @@
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -110,6 +110,10 @@ class Plain:
     a: int
 
 
+class Point(NamedTuple):
+    x: int
+
+
 class NotAModule(treepress.FlatMixin):
     pass
 
@@ -122,6 +126,7 @@ class NotAModule(treepress.FlatMixin):
         (int, "nobody", "no pytree node"),
         (NotAModule, "nobody", "subclasses of equinox.Module alone"),
         (dict, "jax", "C++"),
+        (Point, "jax", "C++"),
         (jtu.Partial, "jax or another library", "without treepress"),
     ],
 )

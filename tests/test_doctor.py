@@ -54,3 +54,13 @@ def test_an_unknown_equinox() -> None:
     assert "construction off: Equinox's __call__ of Modules is not the one" in done.stdout
     assert "attributes and methods: fine" in done.stdout
     assert "use another version of treepress or of Equinox" in done.stdout
+
+
+def test_filter_jit_that_steps_aside() -> None:
+    done = doctor("""
+        import equinox, equinox._compile_utils
+        del equinox._compile_utils.get_fn_names
+        """)
+    assert done.returncode == 1, done.stderr
+    assert "filter_jit off: cannot import name 'get_fn_names'" in done.stdout
+    assert "registration: fine" in " ".join(done.stdout.split())

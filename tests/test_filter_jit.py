@@ -6,6 +6,7 @@ import functools as ft
 import gc
 import inspect
 import math
+import os
 import subprocess
 import sys
 import warnings
@@ -492,7 +493,9 @@ def test_a_static_field_that_cannot_be_compared() -> None:
         with pytest.raises(ValueError, match="compar|equality"):
             jitted(Linear(X, X, np.arange(3)), X)
     treepress.filter_jit(Linear(X, X, np.arange(3)))
-    with pytest.raises(ValueError, match="a static value in the function .*Linear cannot be"):
+    with pytest.raises(
+        ValueError, match="a static value in the function .*Linear cannot be"
+    ):
         treepress.filter_jit(Linear(X, X, np.arange(3)))
 
 
@@ -1210,6 +1213,22 @@ def test_few_functions_are_kept(few: int) -> None:
     for i in range(3 * few):
         treepress.filter_jit(eqx.Partial(lambda x, y: x, i))
     assert len(_calls._others) <= few
+
+
+def test_the_size_of_the_cache_under_breakpoints() -> None:
+    code = (
+        "import jax.numpy as jnp, treepress\n"
+        "jitted = treepress.filter_jit(lambda x: x)\n"
+        "jitted(jnp.ones(2))\n"
+        "print(jitted._cache_size())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, "EQX_ON_ERROR": "breakpoint"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
 
 
 DEVICES = """

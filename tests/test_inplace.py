@@ -286,6 +286,36 @@ def test_installed_as_a_context() -> None:
     assert not treepress.describe(cls).accelerated
 
 
+def test_the_last_word_on_hot_counts() -> None:
+    cls = fresh()
+
+    def hot() -> bool:
+        return treepress.describe(cls).hot
+
+    with treepress.installed():
+        assert hot() is True
+        treepress.install(hot=False)
+        assert hot() is False
+    assert hot() is False
+    with treepress.installed(hot=True):
+        assert hot() is True
+    assert hot() is False
+    treepress.install(hot=True)
+    assert hot() is True
+    treepress.uninstall()
+    # Contexts that overlap.
+    first, second = treepress.installed(), treepress.installed(hot=False)
+    first.__enter__()
+    second.__enter__()
+    assert hot() is False
+    first.__exit__(None, None, None)
+    assert hot() is False
+    second.__exit__(None, None, None)
+    assert not treepress.describe(cls).accelerated
+    with treepress.installed():
+        assert hot() is True
+
+
 def test_a_class_taken_back_stays_so_until_asked_for_again() -> None:
     cls = fresh()
     treepress.install()
@@ -680,20 +710,25 @@ def test_forked_process() -> None:
         pytest.skip("no fork on this system")
     out = run(
         """
-        import os, warnings, threading
+        import os, signal, warnings, threading
         warnings.simplefilter("ignore")
         import equinox as eqx, treepress, jax
-        import treepress._node
+        from treepress import _calls, _node, partition
         treepress.install()
+        jitted = treepress.filter_jit(lambda x: x)
         taken = threading.Event(); over = threading.Event()
         def hold():
-            with treepress._node.lock:
+            with _node.lock, partition._names_lock, _calls._lock, jitted._kept.cache.lock:
                 taken.set(); over.wait()
         thread = threading.Thread(target=hold); thread.start(); taken.wait()
         pid = os.fork()
         if pid == 0:
+            signal.alarm(60)
             class Quantity(eqx.Module):
                 x: object
+            jax.tree.leaves(treepress.Partition(new=1))
+            treepress.filter_jit(hold)
+            assert jitted._kept.cache.entries() == []
             print(treepress.describe(eqx.nn.Linear).how, treepress.describe(Quantity).how)
             treepress.uninstall()
             print(treepress.describe(eqx.nn.Linear).accelerated, flush=True)

@@ -1357,6 +1357,8 @@ def test_wrong_arguments_are_told_what_to_write() -> None:
         treepress.tree_partition([1], is_leaf=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="separator is of type NoneType"):
         treepress.tree_partition([1], separator=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="simple is of type int; give True or False"):
+        treepress.tree_partition([1], simple=1)  # type: ignore[arg-type]
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(RecursionError, match=r"filters\[0\] is nested too deep"):

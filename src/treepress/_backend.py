@@ -21,8 +21,9 @@ def _compiled() -> tuple[ModuleType | None, str]:
         where = spec.origin if spec is not None else "nothing"
         return None, (
             f"this installation has no compiled kernels ({_KERNELS} is {where}). It was "
-            f"built without a C compiler or with TREEPRESS_BUILD_PURE set; install a "
-            f"wheel for this platform, or build again where a C compiler works"
+            f"built without a C compiler or with TREEPRESS_BUILD_PURE set, or is the wheel "
+            f"for all platforms; build it where a C compiler works (pip install "
+            f"--force-reinstall --no-deps --no-binary treepress treepress)"
         )
     try:
         return importlib.import_module(_KERNELS), ""
@@ -52,7 +53,7 @@ def _interpreted() -> ModuleType:
 
 def _choose() -> tuple[ModuleType | None, str]:
     wanted = os.environ.get(_VARIABLE, "")
-    # The last is for coverage, and in no documentation.
+    # The last is for coverage, and none for users.
     if wanted not in ("", "compiled", "python", "interpreted"):
         raise ImportError(
             f"{_VARIABLE} is {wanted!r}. Set it to 'compiled' or 'python', or unset it "

@@ -2,7 +2,7 @@
 
 import functools as ft
 import inspect
-import threading
+import sys
 import weakref
 from collections.abc import Callable
 from types import FunctionType
@@ -13,6 +13,7 @@ import jax.tree_util as jtu
 
 from . import _runtime
 from ._backend import tree_kernels as kernels
+from ._locks import lock_of
 from ._rules import is_array, learner
 from ._trouble import MOST_LEVELS
 
@@ -56,7 +57,7 @@ class Cache:
         self.options: Final = options
         self.buckets: dict[Any, list[Any]] = {}
         self.count = 0
-        self.lock = threading.RLock()
+        self.lock = lock_of(self, "lock")
         self.calls: dict[bool, Any] = {}
 
     def calls_of(self, quiet: bool) -> Any:
@@ -281,7 +282,7 @@ _caches: Final[weakref.WeakKeyDictionary[FunctionType, dict[Any, Cache]]] = (
 )
 # Of functions that are no functions of Python's, by their structure.
 _others: Final[dict[Any, list[tuple[Any, Cache]]]] = {}
-_lock: Final = threading.RLock()
+_lock = lock_of(sys.modules[__name__], "_lock")
 
 
 def cache_of(function: Any, options: Options) -> Cache:

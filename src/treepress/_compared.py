@@ -16,7 +16,7 @@ import jax.tree_util as jtu
 
 from . import _named, _timing, _twins, inplace
 from ._timing import Column, Progress, Row
-from .description import describe
+from .description import Description, describe
 from .module import FlatMixin
 from .records import register_dataclass
 
@@ -106,7 +106,7 @@ class _Switch:
             self._resume = None
         for cls, about in self.about.items():
             now = describe(cls)
-            assert (now.accelerated, now.hot) == (about.accelerated, about.hot), now
+            _check((now.accelerated, now.hot) == (about.accelerated, about.hot), now)
 
     def equinox(self) -> None:
         if self._resume is None:
@@ -115,9 +115,14 @@ class _Switch:
             now = describe(cls)
             # Of a class with the mixin a twin is flattened.
             mixed = FlatMixin in cls.__mro__
-            assert mixed or not now.accelerated, now
-            assert not now.hot, now
-            assert not now.constructed, now
+            plain = (mixed or not now.accelerated) and not now.hot and not now.constructed
+            _check(plain, now)
+
+
+def _check(as_said: bool, about: Description) -> None:
+    """Nothing else may be measured than what the column says."""
+    if not as_said:
+        raise RuntimeError(f"this is not what was to be measured: {about}")
 
 
 def _module_columns(

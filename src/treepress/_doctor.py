@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 from jaxlib import version as jaxlib_version
 
-from . import _backend, _construct, _hot, module
+from . import _backend, _construct, _hot, _runtime, module
 from ._version import __version__
 
 
@@ -37,6 +37,7 @@ def examine() -> dict[str, Any]:
         "registration": hook,
         "attributes and methods": hook or _hot.why_never(),
         "construction": hook or _construct.why_never(),
+        "filter_jit": _runtime.reason,
     }
     return {
         "versions": versions(),
@@ -56,12 +57,14 @@ _OTHER_VERSION: Final = (
     "without treepress, and right"
 )
 _ADVICE: Final = {
-    "kernels": "unset TREEPRESS_BACKEND if it is set; install a wheel for this platform "
-    "(pip install --only-binary treepress treepress), or have a C compiler and install again "
-    "with TREEPRESS_BUILD_COMPILED=1, which says what fails",
+    "kernels": "unset TREEPRESS_BACKEND if it is set; else there was no wheel for this "
+    "platform, so have a C compiler and build it, with the reason if that fails: "
+    "TREEPRESS_BUILD_COMPILED=1 pip install --force-reinstall --no-deps --no-binary treepress "
+    "treepress",
     "registration": _OTHER_VERSION,
     "attributes and methods": _OTHER_VERSION,
     "construction": _OTHER_VERSION,
+    "filter_jit": _OTHER_VERSION,
 }
 
 

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from . import _hot, _node, module
+from . import _construct, _hot, _node, module
 from ._dispatch import Calls, FunctionWatch
 from ._rates import Rates, Ways, fields_set, saved_of
 from ._watch import PHASE, Events, Watch
+
+# How many classes a note names.
+_MOST_NAMED = 5
 
 
 class ClassProfile(NamedTuple):
@@ -259,6 +262,8 @@ def _notes(watch: Watch, calls: Calls) -> Iterator[str]:
         yield f"Modules are not watched: {module.known}"
     elif _hot.why_never():
         yield f"attributes, methods and construction are not watched: {_hot.why_never()}"
+    elif _construct.why_never():
+        yield f"construction and methods are not watched: {_construct.why_never()}"
     if calls.reason:
         yield f"equinox.filter_jit is not watched: {calls.reason}"
     unseen = [
@@ -267,6 +272,7 @@ def _notes(watch: Watch, calls: Calls) -> Iterator[str]:
         if node.accelerated and node.reason and cls.__module__.split(".")[0] != "treepress"
     ]
     if unseen:
-        shown = ", ".join(unseen[:5])
-        more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
+        shown = ", ".join(unseen[:_MOST_NAMED])
+        left = len(unseen) - _MOST_NAMED
+        more = f" and {left} more" if left > 0 else ""
         yield f"not counted, since JAX calls their kernels itself: {shown}{more}"

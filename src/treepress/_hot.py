@@ -26,7 +26,7 @@ from ._methods import (
     may_bind,
     standing_for,
 )
-from ._node import nodes, with_subclasses
+from ._node import INSTALL, nodes, with_subclasses
 
 _READS: Final = ("__getattribute__", "__getattr__")
 
@@ -204,7 +204,7 @@ def _wanted(cls: type) -> bool:
         if base in module.hot_choices:
             return module.hot_choices[base]
     node = nodes.get(cls)
-    return install_choice or node is None or node.how != "install"
+    return install_choice or node is None or node.how != INSTALL
 
 
 def _shall(cls: type) -> bool:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import datetime
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, GetSetDescriptorType
 from typing import Any, Final
@@ -13,6 +11,7 @@ from weakref import WeakKeyDictionary
 from jax.tree_util import GetAttrKey
 
 from ._backend import kernels, why_python
+from ._locks import lock_of
 from .fallback.node import (
     Functions,
     compile_functions,
@@ -42,17 +41,12 @@ class Node:
     own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+# How a class came to its kernels, beside by what its author wrote.
+ACCELERATE: Final = "accelerate"
+INSTALL: Final = "install"
+
 # What follows, and all else that says which class is accelerated, is changed under this.
-lock = threading.RLock()
-
-if hasattr(os, "register_at_fork"):
-
-    def _after_fork() -> None:
-        # Another thread may have held it, which the child does not have.
-        global lock
-        lock = threading.RLock()
-
-    os.register_at_fork(after_in_child=_after_fork)
+lock = lock_of(sys.modules[__name__], "lock")
 
 # Every class that passed through here. JAX keeps its registered classes for good, so weak
 # keys only matter for a class whose registration failed.

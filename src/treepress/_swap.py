@@ -13,7 +13,7 @@ import gc
 import sys
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import jax.tree_util as jtu
 
@@ -44,6 +44,9 @@ class Original(NamedTuple):
 # `functools.partial`, which holds no reference to what it calls.
 _kernels: Final[WeakKeyDictionary[type, list[Node]]] = WeakKeyDictionary()
 
+# Those of which `originals` has no more than what a profile has put hooks around.
+_watched: Final[WeakSet[type]] = WeakSet()
+
 OTHERWISE: Final = "it is registered with functions that are not as Equinox makes them"
 
 
@@ -59,6 +62,7 @@ def put_in(cls: type, known: Known) -> Node | str:
     flatten, keyed, unflatten = held
     if original is None:
         note(cls, held)
+    _watched.discard(cls)
     # Each is one assignment, so that threads that flatten meanwhile see the old or the new.
     flatten.__code__ = calling(stub_of_one, functions.flatten, flatten, _FILE)
     keyed.__code__ = calling(stub_of_one, functions.flatten_with_keys, keyed, _FILE)
@@ -81,20 +85,23 @@ def give_back(cls: type) -> bool:
     return True
 
 
-def note(cls: type, held: Held) -> None:
+def note(cls: type, held: Held, watched: bool = False) -> None:
     """Keep what is in the functions of a class, to be given back."""
     flatten, keyed, unflatten = held
+    if watched:
+        _watched.add(cls)
     state: Any = unflatten.__reduce__()[2]
     originals[cls] = Original(held, flatten.__code__, keyed.__code__, state)
 
 
 def forget(cls: type) -> None:
     originals.pop(cls, None)
+    _watched.discard(cls)
 
 
 def taken() -> list[type]:
     """The classes in whose functions kernels may be."""
-    return list(originals)
+    return [cls for cls in list(originals) if cls not in _watched]
 
 
 def kernels_of(cls: type, known: Known) -> Node:

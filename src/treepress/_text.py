@@ -4,10 +4,14 @@ from collections.abc import Iterable, Sequence
 
 
 def duration(seconds: float) -> str:
+    if not seconds:
+        return "0"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns" if seconds else "0"
+        # As it will be shown: 999.7 µs are a millisecond.
+        shown = float(f"{seconds / size:.3g}")
+        if abs(shown) >= 1:
+            return f"{shown:.3g} {unit}" if abs(shown) < 1000 else f"{seconds:,.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
 
 
 def aligned(

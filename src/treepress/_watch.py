@@ -148,7 +148,7 @@ class Watch:
         self._known = module.known if isinstance(module.known, Known) else None
         # Asked now: what they look at is about to change.
         hot = not _hot.why_never()
-        _construct.why_never()
+        constructs = not _construct.why_never()
         if self._known is not None:
             for cls in with_subclasses([eqx.Module]):
                 self.watch_class(cls)
@@ -156,6 +156,7 @@ class Watch:
         self._watch_others()
         if hot:
             self._watch_reads()
+        if hot and constructs:
             self._watch_sets()
             self._watch_construction()
 
@@ -228,7 +229,7 @@ class Watch:
         self.hooks.then(undo)
         if added:
             # So that `install` finds them, should it come meanwhile.
-            _swap.note(cls, held)
+            _swap.note(cls, held, watched=True)
         self.hooks.put(
             flatten, self._flattening(watch, kernels and kernels.flatten), stub_of_one
         )

@@ -158,7 +158,7 @@ def _foreign(cls: type) -> Node:
                     f"takes what is below it too"
                 )
         return Node("equinox", *names_of(dataclasses.fields(cls)), reason=reason)
-    if cls in (tuple, list, dict, type(None)):
+    if cls in (tuple, list, dict, type(None)) or _is_named_tuple(cls):
         return Node("jax", reason="it is flattened by JAX in C++")
     if cls.__module__.partition(".")[0] == __name__.partition(".")[0] and is_node(cls):
         return Node(
@@ -177,10 +177,14 @@ def _foreign(cls: type) -> Node:
     return Node("nobody", reason=reason)
 
 
+def _is_named_tuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
 def is_node(cls: type) -> bool:
-    """Whether JAX has `cls` in its registry."""
+    """Whether JAX takes instances of `cls` for nodes."""
     is_node = getattr(jtu.default_registry, "is_node", None)
     if is_node is not None:
         return bool(is_node(cls))
     # Older JAX tells of instances alone.
-    return cls in registry()
+    return cls in registry() or _is_named_tuple(cls)

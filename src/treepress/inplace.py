@@ -11,13 +11,13 @@ import os
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import equinox as eqx
 
 from . import _hot, _node, _swap, module
-from ._node import Node, names_of, nodes, unusual, with_subclasses
+from ._node import ACCELERATE, INSTALL, Node, names_of, nodes, unusual, with_subclasses
 from .description import Description, describe, is_node
 
 
@@ -42,6 +42,8 @@ _awaited: WeakSet[type] = WeakSet()
 _warned: WeakSet[type] = WeakSet()
 _installed = False
 _contexts = 0
+# What `install` and contexts that are open have said of `hot`: the last word counts.
+_choices: dict[object, bool] = {}
 
 _busy = False
 _later: list[Callable[[], None]] = []
@@ -75,9 +77,6 @@ if hasattr(os, "register_at_fork"):
         _busy = False
 
     os.register_at_fork(after_in_child=_after_fork)
-
-ACCELERATE: Final = "accelerate"
-INSTALL: Final = "install"
 
 
 def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None) -> Any:
@@ -242,7 +241,7 @@ def install(*, hot: bool | None = None) -> None:
     def work() -> None:
         global _installed
         _installed = True
-        _install(hot, left)
+        _install(INSTALL, hot, left)
 
     _alone(work)
     _warn(left)
@@ -294,25 +293,23 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
     """
     _check_hot(hot)
     begun = False
-    before = True
+    context = object()
     left: list[tuple[type, str]] = []
 
     def enter() -> None:
         global _contexts
-        nonlocal begun, before
+        nonlocal begun
         _contexts += 1
         begun = True
-        before = _hot.install_choice
-        _install(hot, left)
+        _install(context, hot, left)
 
     def leave() -> None:
         global _contexts
         _contexts -= 1
         if not (_contexts or _installed):
             _uninstall()
-        elif _hot.install_choice != before:
-            _hot.install_choice = before
-            _hot.update([eqx.Module])
+        elif _choices.pop(context, None) is not None:
+            _choose()
 
     try:
         _alone(enter)
@@ -380,7 +377,7 @@ def suspend() -> Callable[[], None]:
     return lambda: _alone(resume)
 
 
-def _install(hot: bool | None, left: list[tuple[type, str]]) -> None:
+def _install(who: object, hot: bool | None, left: list[tuple[type, str]]) -> None:
     if isinstance(module.known, str):
         # Said once already, when treepress was imported.
         return
@@ -389,7 +386,13 @@ def _install(hot: bool | None, left: list[tuple[type, str]]) -> None:
         if reason:
             left.append((cls, reason))
     if hot is not None:
-        _hot.install_choice = hot
+        _choices.pop(who, None)
+        _choices[who] = hot
+    _choose()
+
+
+def _choose() -> None:
+    _hot.install_choice = next(reversed(_choices.values()), True)
     _hot.update([eqx.Module])
 
 
@@ -401,8 +404,8 @@ def _uninstall() -> None:
         # An interrupt came between.
         if cls not in nodes:
             _give_back(cls)
-    _hot.install_choice = True
-    _hot.update([eqx.Module])
+    _choices.clear()
+    _choose()
 
 
 def _new_class(cls: type) -> None:

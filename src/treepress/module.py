@@ -159,7 +159,7 @@ def _register_mixed(nodetype: type, *args: Any, **kwargs: Any) -> None:
         _register_own(nodetype, own)
         return
     fields = dataclasses.fields(nodetype)
-    reason = _why_not(nodetype)
+    reason = unusual(nodetype, eqx.Module)
     if reason:
         warn(f"{reason}. It is registered by Equinox, correct and slower.", RuntimeWarning)
         jtu.register_pytree_with_keys(nodetype, *args, **kwargs)
@@ -175,12 +175,6 @@ def _register_mixed(nodetype: type, *args: Any, **kwargs: Any) -> None:
         unflatten_func=node.functions.unflatten,
     )
     remember(nodetype, node)
-
-
-def _why_not(cls: type) -> str:
-    if isinstance(known, str):
-        return f"{cls.__qualname__} cannot be accelerated: {known}"
-    return unusual(cls, eqx.Module)
 
 
 PROCEDURES: Final = (UNFLATTEN, FLATTEN_WITH_KEYS, FLATTEN)

@@ -1,12 +1,13 @@
 """`Partition`: a flat mapping that JAX flattens fast."""
 
-import threading
+import sys
 from typing import Any
 from weakref import WeakValueDictionary
 
 import jax.tree_util as jtu
 
 from ._backend import tree_kernels as kernels
+from ._locks import lock_of
 
 
 class Partition(dict[str, Any]):
@@ -81,8 +82,7 @@ class Names:
 
 
 _names: WeakValueDictionary[tuple[Any, ...], Names] = WeakValueDictionary()
-# One that a thread may take twice: a signal handler or a finaliser may flatten too.
-_names_lock = threading.RLock()
+_names_lock = lock_of(sys.modules[__name__], "_names_lock")
 
 
 def names_of(keys: tuple[str, ...]) -> Names:

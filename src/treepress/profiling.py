@@ -64,6 +64,8 @@ class Profile:
             _calibrate.start(self._watch, self._calls)
         except BaseException:
             self._watch.stop()
+            # What was seen until now is not of what is to be profiled.
+            self._forget()
             _running.release()
             raise
         self._begin = clock()
@@ -88,11 +90,14 @@ class Profile:
                     self._found = nothing(watch, elapsed, KeyboardInterrupt())
             finally:
                 _running.release()
-            # What they hold is the program's.
-            calls.clear()
-            self._watch = Watch()
-            self._calls = Calls(self._watch)
+            self._forget()
         return True
+
+    def _forget(self) -> None:
+        # What they hold is the program's.
+        self._calls.clear()
+        self._watch = Watch()
+        self._calls = Calls(self._watch)
 
     def __getattr__(self, name: str) -> Any:
         if name in Found.__dataclass_fields__:
@@ -169,7 +174,7 @@ def profile() -> Profile:
     Cost: some 1 ms for each Module class that there is at the start; some 0.2 µs for each node,
     0.6 µs for each attribute and 2 µs for each construction. All of it is added up and taken
     off; `overhead` says how much it was. Each function of `equinox.filter_jit` gets a twin that
-    is compiled three times, and is called with every sixteenth of its calls.
+    is compiled three times, and is called after each of its first calls, then ever more rarely.
 
     Example:
         >>> import equinox as eqx, jax, treepress
@@ -179,7 +184,7 @@ def profile() -> Profile:
         ...         _ = jax.tree.leaves(model)
         >>> [(c.name, c.flattened) for c in p.classes if c.flattened == 100]
         [('equinox.nn._mlp.MLP', 100)]
-        >>> p.saving.install > 0
+        >>> "What would be saved:" in str(p)
         True
     """
     return Profile()

@@ -77,6 +77,8 @@ def tree_partition(
         )
     if not isinstance(separator, str):
         raise TypeError(f"separator is of type {type(separator).__name__}; give a string")
+    if not isinstance(simple, bool):
+        raise TypeError(f"simple is of type {type(simple).__name__}; give True or False")
     plan = plan_of(filters, type(tree))
     walk, treedef = take_apart(tree, plan, is_leaf, (simple, separator))
     structure = treedef._structure

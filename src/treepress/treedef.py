@@ -156,7 +156,7 @@ def take_apart(
     treedef = TreeDef(_structure(shape, style), shape, tuple(walk.aux))
     if backend == "python" and not treedef._structure.builtin and is_leaf is None:
         # For the interpreter JAX's own way back is the faster one, and asks for its own.
-        treedef._treedef = jax.tree.structure(tree, is_leaf=is_leaf)
+        treedef._treedef = jax.tree.structure(tree)
     return walk, treedef
 
 

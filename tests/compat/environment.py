@@ -131,11 +131,9 @@ def pytest_variables(folder: Path) -> dict[str, str]:
 
 def clean() -> dict[str, str]:
     """The variables of this process, without those that change what is imported."""
-    unwanted = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
+    unwanted = ("TREEPRESS_", "PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
     return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in unwanted and not name.startswith("TREEPRESS_")
+        name: value for name, value in os.environ.items() if not name.startswith(unwanted)
     }
 
 
