@@ -41,8 +41,13 @@ def save(path: Path, model: Any) -> None:
 def load(path: Path, like: Any) -> Any:
     """The arrays of a file in a model of the same structure."""
     treedef, arrays, rest = split(like)
-    # `|` keeps the order of `arrays`; names that are no path are an error of tree_combine.
-    return treepress.tree_combine(treedef, arrays | load_file(path), rest)
+    loaded = load_file(path)
+    # Names that are missing or too many are an error of this.
+    model = treepress.tree_combine(treedef, loaded, rest)
+    for name, array in arrays.items():
+        if loaded[name].shape != array.shape:
+            raise ValueError(f"{name} is {loaded[name].shape} there, {array.shape} here")
+    return model
 
 
 def main() -> None:
@@ -67,6 +72,23 @@ def main() -> None:
             print(f"with other names: {error}")
         else:
             raise AssertionError("names that do not fit were taken")
+
+        del named["norm/bias"]
+        save_file(named, path)
+        try:
+            load(path, fresh)
+        except KeyError as error:
+            print(f"with one left out: {error}")
+        else:
+            raise AssertionError("a name that is missing was not missed")
+
+        save_file(load_file(path) | {"norm/bias": jnp.zeros(3)}, path)
+        try:
+            load(path, fresh)
+        except ValueError as error:
+            print(f"with another shape: {error}")
+        else:
+            raise AssertionError("a shape that does not fit was taken")
 
 
 if __name__ == "__main__":

@@ -318,6 +318,14 @@ def cache_of(function: Any, options: Options) -> Cache:
         return cache
 
 
+def in_use() -> list[str]:
+    """The names of the functions of which there are entries."""
+    with _lock:
+        caches = [cache for known in _caches.values() for cache in known.values()]
+        caches += [cache for known in _others.values() for _, cache in known]
+    return [cache.options.names[1] for cache in caches if cache.count]
+
+
 def forget() -> None:
     """Have functions that are jitted from now on share nothing with older ones."""
     with _lock:

@@ -10,7 +10,9 @@ import contextlib
 import functools
 import random
 import sys
+import threading
 import weakref
+from collections import Counter
 from types import FunctionType
 from typing import Any, Final
 
@@ -44,18 +46,22 @@ class FunctionWatch:
         self.traces = 0
         # Of the calls that traced nothing.
         self.nanoseconds = 0.0
-        # From the end of a call to the beginning of the next, and whether something was read
-        # from the device, so waited for, in between.
+        # From the end of a call to the beginning of the next, of this function or another;
+        # whether something was read from the device, so waited for, in between; and which
+        # functions came next, how often.
         self.between = Times()
-        self.followed = 0
         self.waits = 0
-        self.last: tuple[int, float, int] | None = None
+        self.followed: Counter[FunctionWatch] = Counter()
         self.twin: Twin | None = None
         self.reason = ""
         self.next = 1
         # What was counted in some calls that traced nothing.
         self.sampled = 0
         self.events: Events | None = None
+
+
+# What the functions that are called for comparison are called.
+TWIN: Final = "Twin.__init__.<locals>.same"
 
 
 class Twin:
@@ -99,6 +105,15 @@ class Twin:
             for _ in range(3):
                 _wait(way())
 
+    def takes(self) -> tuple[float, float, float]:
+        """What a call takes each way, in nanoseconds.
+
+        The middle of all, for there are few, and one that something else came into may be as
+        long as all others together.
+        """
+        theirs, ours, flat = [times.median() for times in self.times]
+        return theirs, ours, flat
+
     def run(self, watch: Watch) -> None:
         turns = [0, 1, 2]
         _chance.shuffle(turns)
@@ -134,6 +149,12 @@ def _small(tree: Any) -> Any:
     return jtu.tree_map(small, tree)
 
 
+class Last(threading.local):
+    """The last call of a thread: the function, when it ended, the cost and the waits then."""
+
+    call: tuple[FunctionWatch, int, float, int] | None = None
+
+
 class Calls:
     """The hook in the function by which Equinox makes all calls of `filter_jit`."""
 
@@ -141,6 +162,7 @@ class Calls:
         self.watch = watch
         self.functions: dict[tuple[str, str], FunctionWatch] = {}
         self._wrappers: dict[int, tuple[weakref.ref[Any], FunctionWatch]] = {}
+        self._last = Last()
         self.reason = ""
         # How often the program waited for the device, as far as that can be seen.
         self.waits = 0
@@ -171,7 +193,7 @@ class Calls:
         return _construct.unseen(wait, wait)
 
     def _make(self, theirs: Any) -> Any:
-        watch = self.watch
+        watch, last = self.watch, self._last
 
         def call(wrapper: Any, is_lower: Any, args: Any, kwargs: Any) -> Any:
             if is_lower or watch.thread.paused:
@@ -185,11 +207,11 @@ class Calls:
                 size = _size(cached)
             finally:
                 watch.thread.paused -= 1
-            if found.last is not None:
-                end, cost, waits = found.last
-                found.between.samples.append(entered - end - (before - cost))
-                found.followed += 1
-                found.waits += waits != self.waits
+            if last.call is not None:
+                previous, end, cost, waits = last.call
+                previous.between.samples.append(entered - end - (before - cost))
+                previous.followed[found] += 1
+                previous.waits += waits != self.waits
             sampled = found.calls >= found.next
             events = watch.events() if sampled else None
             begin = clock()
@@ -203,12 +225,12 @@ class Calls:
                 found.traces += 1
             else:
                 found.nanoseconds += took
-                if events is not None and not _is_traced((args, kwargs, out)):
+                if events is not None:
                     self._sample(found, wrapper, args, kwargs, out, events)
             # All of that, but for what hooks have added themselves.
             now = clock()
             watch.cost += now - end
-            found.last = (now, watch.cost, self.waits)
+            last.call = (found, now, watch.cost, self.waits)
             return out
 
         return _construct.unseen(call, call)
@@ -217,6 +239,7 @@ class Calls:
         """Forget all, since JAX may keep code that leads here."""
         self.functions.clear()
         self._wrappers.clear()
+        self._last.call = None
 
     def _sample(
         self,
@@ -228,19 +251,21 @@ class Calls:
         before: Events,
     ) -> None:
         watch = self.watch
-        found.next = found.calls + 1 + found.calls // _SPARSE
-        if found.reason:
-            return
         counted = watch.events().since(before)
-        found.sampled += 1
-        if found.events is None:
-            found.events = counted
-        else:
-            for total, more in zip(found.events, counted):
-                total.update(more)
         cost = watch.cost
         watch.thread.paused += 1
         try:
+            if _is_traced((args, kwargs, out)):
+                return
+            found.next = found.calls + 1 + found.calls // _SPARSE
+            if found.reason:
+                return
+            found.sampled += 1
+            if found.events is None:
+                found.events = counted
+            else:
+                for total, more in zip(found.events, counted):
+                    total.update(more)
             with jax.transfer_guard("allow"):
                 if found.twin is None:
                     found.twin = Twin(wrapper.__wrapped__, args, kwargs, out)

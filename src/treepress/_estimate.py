@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from . import _construct, _hot, _node, module
-from ._dispatch import Calls, FunctionWatch
+from . import _calls, _construct, _hot, _node, module
+from ._dispatch import TWIN, Calls, FunctionWatch
 from ._rates import Rates, Ways, fields_set, saved_of
+from ._text import duration
 from ._watch import PHASE, Events, Watch
 
 # How many classes a note names.
@@ -174,7 +175,7 @@ def estimate(watch: Watch, calls: Calls, elapsed: int) -> Found:
         tuple(functions),
         tuple(sites),
         saving,
-        tuple(_notes(watch, calls)),
+        (*_beside(factor, in_nodes), *_notes(watch, calls)),
     )
 
 
@@ -233,15 +234,16 @@ def _function_profile(each: FunctionWatch) -> FunctionProfile:
     reason = each.reason
     overhead = faster = waited = saved = hidden = 0.0
     if each.twin is None:
-        reason = reason or "it was called too few times"
+        traced = not steady and each.calls > 1
+        few = "traced at every call" if traced else "called too few times"
+        reason = reason or f"it was {few}"
     else:
-        theirs, ours, flat = [times.mean() for times in each.twin.times]
+        theirs, ours, flat = each.twin.takes()
         overhead, faster = max(0.0, theirs - flat), max(0.0, ours - flat)
         saved = steady * (theirs - ours)
         # While the device computes, the next call can be prepared, and all that lies between.
         waited = max(0.0, call - theirs)
-        free = 1 - each.waits / each.followed if each.followed else 0.0
-        hidden = steady * free * min(waited, ours + each.between.median())
+        hidden = steady * _free(each) * min(waited, each.between.median() + _next(each))
     return FunctionProfile(
         each.name,
         each.where,
@@ -257,6 +259,34 @@ def _function_profile(each: FunctionWatch) -> FunctionProfile:
     )
 
 
+def _free(each: FunctionWatch) -> float:
+    """The part of its calls after which the program does something else than to wait."""
+    count = each.followed.total()
+    return 1 - each.waits / count if count else 0.0
+
+
+def _next(each: FunctionWatch) -> float:
+    """What the next call of any function would take."""
+    known = [
+        (other.twin.takes()[1], count)
+        for other, count in each.followed.items()
+        if other.twin is not None
+    ]
+    total = sum(count for _, count in known)
+    return sum(took * count for took, count in known) / total if total else 0.0
+
+
+def _beside(factor: float, in_nodes: float) -> Iterator[str]:
+    """What of the saving is not in the table of classes, or less than what is."""
+    more = (factor - 1) * in_nodes / 1e9
+    if abs(more) > 0.1 * abs(in_nodes) / 1e9:
+        yield (
+            f"install() is told from how long the program takes while kernels have their "
+            f"turn, which is {duration(abs(more))} {'more' if more > 0 else 'less'} than the "
+            f"nodes of the classes say: JAX compares treedefs too"
+        )
+
+
 def _notes(watch: Watch, calls: Calls) -> Iterator[str]:
     if isinstance(module.known, str):
         yield f"Modules are not watched: {module.known}"
@@ -266,13 +296,18 @@ def _notes(watch: Watch, calls: Calls) -> Iterator[str]:
         yield f"construction and methods are not watched: {_construct.why_never()}"
     if calls.reason:
         yield f"equinox.filter_jit is not watched: {calls.reason}"
+    ours = [name for name in _calls.in_use() if name != TWIN]
+    if ours:
+        yield f"not counted: calls of treepress.filter_jit ({_listed(ours)})"
     unseen = [
         cls.__qualname__
         for cls, node in watch.nodes.items()
         if node.accelerated and node.reason and cls.__module__.split(".")[0] != "treepress"
     ]
     if unseen:
-        shown = ", ".join(unseen[:_MOST_NAMED])
-        left = len(unseen) - _MOST_NAMED
-        more = f" and {left} more" if left > 0 else ""
-        yield f"not counted, since JAX calls their kernels itself: {shown}{more}"
+        yield f"not counted, since JAX calls their kernels itself: {_listed(unseen)}"
+
+
+def _listed(names: list[str]) -> str:
+    left = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")

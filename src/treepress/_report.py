@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ._text import aligned, duration
 
@@ -20,7 +20,28 @@ def short(name: str) -> str:
     return ".".join([parts[0], *parts[-1:]]) if len(parts) > 2 else name
 
 
-Table = tuple[Sequence[str], list[Sequence[str]]]
+class Table(NamedTuple):
+    """What is shown of one kind of findings: the first ones of all."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]]
+    # Columns that go to the left.
+    left: tuple[int, ...]
+    # What all of these are called if there is one more, or several, and how many are left out.
+    names: tuple[str, str]
+    more: int
+    legend: str
+
+    def rest(self) -> str:
+        """What says that there are more, empty if there are not."""
+        return f"and {self.more} {self.names[self.more > 1]} more" if self.more > 0 else ""
+
+
+def tables(profile: Any) -> list[Table]:
+    """Those in which there is anything."""
+    every = (class_table(profile), function_table(profile), site_table(profile))
+    return [table for table in every if table.rows]
 
 
 def class_table(profile: Any) -> Table:
@@ -45,29 +66,34 @@ def class_table(profile: Any) -> Table:
                 f"{faster} *" if each.reason and not each.accelerated else faster,
             )
         )
-    return columns, rows
+    more = len(profile.classes) - _MOST
+    return Table("Classes", columns, rows, (0,), ("class", "classes"), more, _CLASSES)
 
 
 def function_table(profile: Any) -> Table:
-    columns = ("equinox.filter_jit of", "calls", "traces", "a call", "its overhead",
-               "with treepress.filter_jit", "it waits", "saved", "of all")  # fmt: skip
+    columns = ("equinox.filter_jit of", "at", "calls", "traces", "a call", "its overhead",
+               "with treepress.filter_jit", "saved", "it waits", "saved of that",
+               "of all")  # fmt: skip
     rows: list[Sequence[str]] = []
     for each in profile.functions[:_MOST]:
         known = not each.reason
         rows.append(
             (
                 each.name,
+                _place(each.where),
                 f"{each.calls:,}",
                 f"{each.traces:,}",
                 duration(each.call) if each.call else "",
                 duration(each.overhead) if known else each.reason,
                 duration(each.faster) if known else "",
+                duration(each.saved) if known else "",
                 duration(each.waited) if known else "",
-                duration(each.saved + each.hidden) if known else "",
+                duration(each.hidden) if known else "",
                 share(each.saved + each.hidden, profile.wall) if known else "",
             )
         )
-    return columns, rows
+    more, names = len(profile.functions) - _MOST, ("function", "functions")
+    return Table("Jitted functions", columns, rows, (0, 1), names, more, _FUNCTIONS)
 
 
 def site_table(profile: Any) -> Table:
@@ -76,7 +102,7 @@ def site_table(profile: Any) -> Table:
     for each in profile.sites[:_MOST]:
         rows.append(
             (
-                "/".join(each.where.replace("\\", "/").split("/")[-2:]),
+                _place(each.where),
                 each.via or "a jitted function",
                 f"{each.nodes:,}",
                 duration(each.total),
@@ -84,7 +110,13 @@ def site_table(profile: Any) -> Table:
                 each.text[:60],
             )
         )
-    return columns, rows
+    heading, more = "Lines that Modules were flattened for", len(profile.sites) - _MOST
+    return Table(heading, columns, rows, (0, 1, 5), ("line", "lines"), more, "")
+
+
+def _place(where: str) -> str:
+    """A file with its folder, and the line."""
+    return "/".join(where.replace("\\", "/").split("/")[-2:])
 
 
 def saving_lines(profile: Any) -> list[tuple[str, float]]:
@@ -116,25 +148,17 @@ _CLASSES: Final = (
     "instances,\nby Equinox; with install(): what the total would be"
 )
 _FUNCTIONS: Final = (
-    "overhead and waiting are of one call, what is saved is of all; nodes in these are "
-    "counted above too"
+    "overhead and waiting are of one call, what is saved of either is of all; nodes in these "
+    "are counted above too"
 )
 
 
 def text(profile: Any) -> str:
     lines = ["", f"treepress profile: {_summary(profile)}"]
     lines += [", ".join(f"{name} {version}" for name, version in profile.versions.items())]
-    if profile.classes:
-        lines += ["", *aligned(*class_table(profile))]
-        lines += _more(profile.classes, "class", "classes")
-        lines.append(_CLASSES)
-    if profile.functions:
-        lines += ["", *aligned(*function_table(profile))]
-        lines += _more(profile.functions, "function", "functions")
-        lines.append(_FUNCTIONS)
-    if profile.sites:
-        lines += ["", *aligned(*site_table(profile), left=(0, 1, 5))]
-        lines += _more(profile.sites, "line", "lines")
+    for table in tables(profile):
+        lines += ["", *aligned(table.columns, table.rows, table.left)]
+        lines += [said for said in (table.rest(), table.legend) if said]
     if not profile.classes and not profile.functions:
         lines += ["", "No Module was flattened, read or made, and nothing called by "
                   "equinox.filter_jit."]  # fmt: skip
@@ -147,18 +171,13 @@ def text(profile: Any) -> str:
     return "\n".join(lines)
 
 
-def _more(found: Sequence[Any], one: str, many: str) -> list[str]:
-    more = len(found) - _MOST
-    return [f"and {more} {one if more == 1 else many} more"] if more > 0 else []
-
-
 _STYLE: Final = """
 .treepress{font:14px/1.5 system-ui,sans-serif;max-width:72rem;margin:auto;--now:#b4552d;
 --faster:#2d7a6b;--line:#8884}
 .treepress table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 .treepress th,.treepress td{padding:.2rem .7rem;border-bottom:1px solid var(--line);
 text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-.treepress th:first-child,.treepress td:first-child{text-align:left}
+.treepress th.left,.treepress td.left{text-align:left}
 .treepress svg{width:100%;height:auto}
 .treepress svg text{font:12px system-ui,sans-serif;fill:currentColor}
 """
@@ -183,13 +202,12 @@ def body(profile: Any) -> str:
         _savings(profile),
         _plot(profile),
     ]
-    for heading, table, legend in (
-        ("Classes", class_table(profile), _CLASSES),
-        ("Jitted functions", function_table(profile), _FUNCTIONS),
-        ("Lines that Modules were flattened for", site_table(profile), ""),
-    ):
-        if table[1]:
-            parts += [f"<h2>{heading}</h2>", _table(*table), f"<p>{_escaped(legend)}</p>"]
+    for table in tables(profile):
+        parts += [
+            f"<h2>{table.heading}</h2>",
+            _table(table.columns, table.rows, table.left),
+        ]
+        parts += [f"<p>{_escaped(s)}</p>" for s in (table.rest(), table.legend) if s]
     parts += [f"<p>{_escaped(remark)}</p>" for remark in _remarks(profile)]
     parts.append("</div>")
     return "\n".join(parts)
@@ -199,12 +217,18 @@ def _escaped(value: str) -> str:
     return html.escape(value)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_escaped(cell)}</th>" for cell in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], left: tuple[int, ...] = (0,)
+) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        made = [
+            f"<{tag}{' class=left' * (i in left)}>{_escaped(cell)}</{tag}>"
+            for i, cell in enumerate(cells)
+        ]
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = "".join([row(cells, "td") for cells in rows])
+    return f"<table><thead>{row(columns, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def _savings(profile: Any) -> str:

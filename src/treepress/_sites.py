@@ -55,7 +55,10 @@ _OURS: Final = ""
 # What is called otherwise by those who use it; of the first there is nothing to be said.
 _CALLED: Final = {
     "api_boundary.<locals>.reraise_with_filtered_traceback": _OURS,
+    "ExtendNameStackContextManager.__call__.<locals>.wrapper": _OURS,
+    "Partial.__call__": _OURS,
     "_JitWrapper.__call__": "equinox.filter_jit",
+    "_cpp_pjit.<locals>.cache_miss": "jax.jit",
     "_ModuleMeta.__call__": "making a Module",
 }
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import gc
 import sys
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -44,6 +45,9 @@ class Original(NamedTuple):
 # `functools.partial`, which holds no reference to what it calls.
 _kernels: Final[WeakKeyDictionary[type, list[Node]]] = WeakKeyDictionary()
 
+# Told of each class that has got kernels.
+watchers: Final[list[Callable[[type], None]]] = []
+
 # Those of which `originals` has no more than what a profile has put hooks around.
 _watched: Final[WeakSet[type]] = WeakSet()
 
@@ -67,6 +71,8 @@ def put_in(cls: type, known: Known) -> Node | str:
     flatten.__code__ = calling(stub_of_one, functions.flatten, flatten, _FILE)
     keyed.__code__ = calling(stub_of_one, functions.flatten_with_keys, keyed, _FILE)
     set_state(unflatten, (functions.unflatten, (), {}, unflatten.__dict__ or None))
+    for watch in watchers:
+        watch(cls)
     return node
 
 

@@ -97,6 +97,13 @@ class NodeWatch:
         self.accelerated = False
         self.reason = ""
 
+    def accelerate(self) -> None:
+        """From now on there are kernels, whose times are others; the counts go on."""
+        self.accelerated = True
+        self.flatten, self.unflatten = (Times(), Times()), (Times(), Times())
+        self.flatten_ways = self.unflatten_ways = None
+        self.flattened_by_kernel = self.unflattened_by_kernel = 0
+
 
 class Events(NamedTuple):
     """How often, by class, what can be made faster was done."""
@@ -153,6 +160,7 @@ class Watch:
             for cls in with_subclasses([eqx.Module]):
                 self.watch_class(cls)
             module.watchers.append(self.watch_class)
+            _swap.watchers.append(self._watch_kernels)
         self._watch_others()
         if hot:
             self._watch_reads()
@@ -163,6 +171,8 @@ class Watch:
     def stop(self) -> None:
         if self.watch_class in module.watchers:
             module.watchers.remove(self.watch_class)
+        if self._watch_kernels in _swap.watchers:
+            _swap.watchers.remove(self._watch_kernels)
         self.hooks.take_out()
 
     def events(self) -> Events:
@@ -213,8 +223,28 @@ class Watch:
         kernels = None
         if not watch.accelerated and not _node.unusual(cls, eqx.Module):
             kernels = _swap.kernels_of(cls, self._known).functions
-        flatten, keyed, unflatten = held
         added = original is None
+        if added:
+
+            def undo() -> None:
+                now = nodes.get(cls)
+                if now is None or now.functions is None:
+                    _swap.forget(cls)
+
+            self.hooks.then(undo)
+            # So that `install` finds them, should it come meanwhile.
+            _swap.note(cls, held, watched=True)
+        self._put(watch, held, kernels)
+
+    def _watch_kernels(self, cls: type) -> None:
+        """Watch a class that the program accelerates: what was hooked is other code now."""
+        watch, original = self.nodes.get(cls), _node.originals.get(cls)
+        if watch is not None and original is not None:
+            watch.accelerate()
+            self._put(watch, original.held, None)
+
+    def _put(self, watch: NodeWatch, held: _swap.Held, kernels: Any) -> None:
+        flatten, keyed, unflatten = held
         state = unflatten.__reduce__()[2]
         theirs = functools.partial(unflatten.func, *unflatten.args, **unflatten.keywords)
         hook = self._unflattening(watch, kernels and kernels.unflatten, theirs)
@@ -222,14 +252,8 @@ class Watch:
         def undo() -> None:
             if unflatten.func is hook:
                 _swap.set_state(unflatten, state)
-            now = nodes.get(cls)
-            if added and (now is None or now.functions is None):
-                _swap.forget(cls)
 
         self.hooks.then(undo)
-        if added:
-            # So that `install` finds them, should it come meanwhile.
-            _swap.note(cls, held, watched=True)
         self.hooks.put(
             flatten, self._flattening(watch, kernels and kernels.flatten), stub_of_one
         )
