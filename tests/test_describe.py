@@ -139,6 +139,13 @@ def test_other_classes(cls: type, registered_by: str, reason: str) -> None:
     assert reason in str(about)
 
 
+def test_a_python_module_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match="got the module equinox.nn. Give one of its classes"
+    ):
+        treepress.describe(eqx.nn)
+
+
 def test_plain_module_has_its_fields() -> None:
     about = treepress.describe(eqx.nn.Linear(1, 2, key=jax.random.key(0)))
     assert about.dynamic == ("weight", "bias")

@@ -40,6 +40,21 @@ def test_all_is_well() -> None:
         assert "unset TREEPRESS_BACKEND" in problem["do"]
 
 
+def test_nobody_reads_it() -> None:
+    code = "import sys; sys.stdin.read(); from treepress._command import main; main(['doctor'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, err = process.communicate()
+    assert (process.returncode, err) == (1, "")
+
+
 def test_an_unknown_equinox() -> None:
     done = doctor("""
         import warnings, equinox as eqx

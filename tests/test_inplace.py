@@ -419,6 +419,10 @@ def test_accelerated_otherwise() -> None:
     assert treepress.describe(Mixed).how == "FlatMixin"
     cls = fresh()
     treepress.accelerate(cls)
+    with pytest.raises(
+        TypeError, match=r"int cannot be taken back: it is no equinox.Module$"
+    ):
+        treepress.deaccelerate(int)
     with pytest.raises(TypeError, match=r"Mixed cannot be taken back.* without FlatMixin"):
         treepress.deaccelerate(cls, Mixed)
     assert treepress.describe(cls).accelerated, "nothing is half done"
@@ -1069,7 +1073,8 @@ def test_run_is_as_python_runs(tmp_path: Path) -> None:
     (tmp_path / "folder" / "__main__.py").write_text(
         "import sys; print(sys.path[0], __package__ == '', __spec__.name, sys.argv)"
     )
-    (tmp_path / "pipe.py").write_text("import sys; print('piped', sys.argv)")
+    (tmp_path / "no_python.py").write_text("x = (\n")
+    (tmp_path / "interrupted.py").write_text("def f():\n    raise KeyboardInterrupt\nf()\n")
     link = tmp_path / "link.py"
     try:
         link.symlink_to(script)
@@ -1096,6 +1101,8 @@ def test_run_is_as_python_runs(tmp_path: Path) -> None:
         ("folder", "x"),
         ("real/script.py", "fail"),
         ("-", "x"),
+        ("no_python.py",),
+        ("interrupted.py",),
     ):
         python, ours = outputs(*arguments, input="import sys; print(sys.argv)")
         assert ours.stdout == python.stdout, ours.stderr

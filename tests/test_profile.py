@@ -836,6 +836,14 @@ def test_command_of_a_script_that_fails(tmp_path: Path) -> None:
     assert "What would be saved" in done.stderr
 
 
+def test_command_of_a_script_that_is_no_python(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("x = (\n")
+    done = run("profile", "script.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'  File "{tmp_path / "script.py"}", line 1\n')
+    assert "What would be saved" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -845,6 +853,7 @@ def test_command_of_a_script_that_fails(tmp_path: Path) -> None:
         (("--html", ".", "script.py"), "--html takes the name of a file"),
         (("--html", "--json", "script.py"), "--html takes the name of a file"),
         (("missing.py",), "there is no file missing.py"),
+        (("--json", "-", "script.py"), "--json takes the name of a file"),
         (("--wrong", "script.py"), "there is no option --wrong"),
         (("-m", "missing_module"), "there is no module missing_module"),
     ],

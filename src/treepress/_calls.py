@@ -99,7 +99,7 @@ class Cache:
         with self.lock:
             bucket = tuple(self.buckets.get(token, ()))
         for entry in bucket:
-            if matches(entry, given, f"the arguments of {self.options.names[1]}"):
+            if self.fits(entry, form, given):
                 with self.lock:
                     # The last to go.
                     if token in self.buckets:
@@ -112,6 +112,13 @@ class Cache:
             self.buckets.setdefault(token, []).append(entry)
             self.count += 1
         return entry, lesson.arrays
+
+    def fits(self, entry: Any, form: Any, given: tuple[Any, ...]) -> bool:
+        """Whether an entry is for these arguments."""
+        for number, (pattern, obj) in enumerate(zip(entry.patterns, given)):
+            if not matches(pattern, obj, lambda: argument(self, form, number)):  # noqa: B023
+                return False
+        return True
 
     def make(self, form: Any, patterns: tuple[Any, ...], first: int, count: int) -> Any:
         flags = kernels.Flags()
@@ -144,13 +151,13 @@ class _Value:
         self.name = name
 
 
-def matches(known: Any, given: Any, what: str) -> bool:
-    """Whether an entry or a pattern is of the structure of what is given."""
+def matches(pattern: Any, obj: Any, what: Callable[[], str]) -> bool:
+    """Whether what is given is of this structure."""
     try:
-        return bool(known.match(given, []))
+        return bool(pattern.match(obj, []))
     except Exception as error:
         raise ValueError(
-            f"a static value in {what} cannot be compared with that of one before "
+            f"a static value in {what()} cannot be compared with that of one before "
             f"({type(error).__name__}: {error}). Is an array held in a static field? Make "
             f"that field one that is not static, or give what it holds an __eq__ that "
             f"returns a bool"
@@ -307,7 +314,7 @@ def cache_of(function: Any, options: Options) -> Cache:
     count = len(lesson.arrays)
     with _lock:
         for other, cache in _others.get(token, ()):
-            if matches(other, function, f"the function {options.names[1]}"):
+            if matches(other, function, lambda: f"the function {options.names[1]}"):
                 return cache
         cache = Cache(
             lambda arrays: pattern.make(kernels.Source(arrays)), count, signature, options

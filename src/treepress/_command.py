@@ -86,9 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if unknown:
             command.error(f"there is no argument {unknown[0]}")
         try:
-            sys.exit(asked.do(asked))
+            status = asked.do(asked)
+            sys.stdout.flush()
         except Unusable as error:
             command.error(str(error))
+        except BrokenPipeError:
+            # Who reads it has read enough. Nor has Python anything to say of it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        sys.exit(status)
 
 
 def _add(commands: Any, name: str, help: str, **more: Any) -> argparse.ArgumentParser:
@@ -204,7 +210,7 @@ def _profile(parser: argparse.ArgumentParser, given: list[str]) -> None:
             if not given:
                 parser.error(f"{option} takes the name of a file")
             path = given.pop(0)
-        if not path or path.startswith("--") or os.path.isdir(path):
+        if path in ("", "-") or path.startswith("--") or os.path.isdir(path):
             parser.error(f"{option} takes the name of a file, got {path!r}")
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
@@ -254,8 +260,9 @@ def _run_script(
 ) -> None:
     sys.argv = [path, *arguments]
     if path == "-":
+        code = _compiled(sys.stdin.read(), "<stdin>")
         _start("", before)
-        _execute(compile(sys.stdin.read(), "<stdin>", "exec"))
+        _execute(code)
     if not os.path.exists(path):
         parser.error(f"there is no file {path}; to run a module, write -m before it")
     where = os.path.abspath(path)
@@ -266,11 +273,20 @@ def _run_script(
         _execute_spec(spec, "__main__")
     if os.path.isdir(where):
         parser.error(f"the folder {path} has no __main__.py")
-    _start(os.path.dirname(os.path.realpath(path)), before)
     # Once, since it may be a pipe.
     with io.open_code(where) as file:
-        code = compile(file.read(), where, "exec")
+        code = _compiled(file.read(), where)
+    _start(os.path.dirname(os.path.realpath(path)), before)
     _execute(code, __file__=where, __loader__=SourceFileLoader("__main__", where))
+
+
+def _compiled(source: str | bytes, where: str) -> CodeType:
+    try:
+        return compile(source, where, "exec")
+    except (SyntaxError, ValueError) as error:
+        # As python shows it, without a frame.
+        sys.excepthook(type(error), error.with_traceback(None), None)
+        sys.exit(1)
 
 
 def _is_source(path: str) -> bool:
@@ -343,11 +359,16 @@ def _execute(code: CodeType, **names: Any) -> NoReturn:
     namespace.update(names)
     try:
         exec(code, namespace)
-    except (SystemExit, KeyboardInterrupt):
+    except SystemExit:
         raise
     except BaseException as error:
         # Without this frame, as python shows it.
         trace = error.__traceback__ and error.__traceback__.tb_next
+        if isinstance(error, KeyboardInterrupt):
+            # By which Python ends itself, once it has shown it.
+            show = sys.excepthook
+            sys.excepthook = lambda kind, e, _: show(kind, e.with_traceback(trace), trace)
+            raise
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
     sys.exit()

@@ -149,7 +149,8 @@ _CLASSES: Final = (
 )
 _FUNCTIONS: Final = (
     "overhead and waiting are of one call, what is saved of either is of all; nodes in these "
-    "are counted above too"
+    "are counted above too.\nShares are of all that ran, traces and compilation too: to know "
+    "about a loop alone, put\ntreepress.profile() around it, after a first call"
 )
 
 

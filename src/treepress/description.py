@@ -3,6 +3,7 @@
 import dataclasses
 import textwrap
 import typing
+from types import ModuleType
 from typing import Any
 
 import equinox as eqx
@@ -90,6 +91,9 @@ def describe(cls_or_instance: Any) -> Description:
     Returns:
         A `Description`, which prints well.
 
+    Raises:
+        TypeError: for a Python module.
+
     Cost: some microseconds; nothing is flattened.
 
     Example:
@@ -105,6 +109,11 @@ def describe(cls_or_instance: Any) -> Description:
     """
     # `Quantity[int]` stands for the class that it is made of.
     cls = typing.get_origin(cls_or_instance) or cls_or_instance
+    if isinstance(cls, ModuleType):
+        raise TypeError(
+            f"describe takes a class or an instance; got the module {cls.__name__}. Give one "
+            f"of its classes (treepress.accelerated() lists those that are accelerated)"
+        )
     if not isinstance(cls, type):
         cls = type(cls)
     try:
@@ -148,9 +157,13 @@ def _foreign(cls: type) -> Node:
         else:
             reason = (
                 "treepress.FlatMixin is not among its bases, and neither accelerate nor "
-                "install was asked for it"
+                "install was asked for it, or deaccelerate took it back"
             )
-            above = [b for b in cls.__mro__[1:] if b in nodes and nodes[b].functions]
+            above = [
+                base
+                for base in cls.__mro__[1:]
+                if base is not eqx.Module and base in nodes and nodes[base].functions
+            ]
             if above:
                 name = above[0].__qualname__
                 reason += (

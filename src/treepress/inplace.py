@@ -224,7 +224,7 @@ def install(*, hot: bool | None = None) -> None:
     that were registered in a way which treepress does not know.
 
     Arguments:
-        hot: as that of `accelerate`.
+        hot: as that of `accelerate`, for the classes that have their kernels by this alone.
 
     Cost: that of `accelerate` for each class that exists, and for each one made later.
 
@@ -279,7 +279,7 @@ def installed(*, hot: bool | None = None) -> Iterator[None]:
     `install` itself was called.
 
     Arguments:
-        hot: as that of `accelerate`.
+        hot: as that of `install`.
 
     Cost: that of `install` and `uninstall`.
 
@@ -470,8 +470,11 @@ def _classes(caller: str, given: Iterable[Any]) -> list[type]:
             )
         node = nodes.get(cls)
         if not _is_module(cls) and (node is None or node.functions is None):
-            what = "accelerated" if caller == ACCELERATE else "taken back"
-            raise TypeError(f"{cls.__qualname__} cannot be {what}: {_instead(cls)}")
+            if caller != ACCELERATE:
+                raise TypeError(
+                    f"{cls.__qualname__} cannot be taken back: it is no equinox.Module"
+                )
+            raise TypeError(f"{cls.__qualname__} cannot be accelerated: {_instead(cls)}")
         found.append(cls)
     return found
 

@@ -9,7 +9,15 @@ from typing import Any
 from . import _backend, _calibrate
 from ._dispatch import Calls
 from ._doctor import versions
-from ._estimate import Found, estimate, nothing
+from ._estimate import (
+    ClassProfile,
+    Found,
+    FunctionProfile,
+    Saving,
+    SiteProfile,
+    estimate,
+    nothing,
+)
 from ._watch import Watch, clock
 
 _running = threading.Lock()
@@ -28,6 +36,15 @@ class Profile:
         notes: what could not be seen.
         versions: of all that matters, and the backend.
     """
+
+    # They are there when it has ended.
+    wall: float
+    overhead: float
+    classes: tuple[ClassProfile, ...]
+    functions: tuple[FunctionProfile, ...]
+    sites: tuple[SiteProfile, ...]
+    saving: Saving
+    notes: tuple[str, ...]
 
     def __init__(self) -> None:
         self._found: Found | None = None
