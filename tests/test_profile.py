@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _calibrate, _estimate, _node
+from treepress import _calibrate, _command, _estimate, _node
 from treepress._dispatch import FunctionWatch, Twin
 from treepress._rates import Rates
 from treepress._text import duration
@@ -858,9 +858,21 @@ def test_command_of_a_script_that_is_no_python(tmp_path: Path) -> None:
         (("-m", "missing_module"), "there is no module missing_module"),
     ],
 )
-def test_wrong_commands(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run("profile", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "What would be saved" not in done.stderr
+def test_wrong_commands(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    before = state()
+    with pytest.raises(SystemExit) as stopped:
+        _command.main(["profile", *arguments])
+    assert stopped.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert state() == before
