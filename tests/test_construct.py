@@ -561,6 +561,40 @@ FIELD = st.fixed_dictionaries(
 VALUE = st.sampled_from([1, 2.0, "m", None, [3, {"a": 4}], np.float32(1), jnp.ones(1)])
 
 
+class Text(str):
+    """A name that is no plain string."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_names_in_the_dict_are_plain_strings(own: bool) -> None:
+    space: dict[str, Any] = {
+        "__annotations__": {Text("x"): Any, Text("y"): Any},
+        "__module__": __name__,
+    }
+    if own:
+        space["y"] = eqx.field(converter=abs)
+        space["__post_init__"] = lambda self: None
+    cls: Any = META("Named", (treepress.Module,), space)
+    assert [type(name) for name in vars(cls(1, 2))] == [str, str]
+
+
+@pytest.mark.parametrize("init", [1, "x", np.True_])
+def test_init_of_a_field_that_is_no_bool(init: Any) -> None:
+    class Own(treepress.Module):
+        x: Any = eqx.field(init=init)
+
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+    assert treepress.describe(Own).constructed
+    assert Own(1).x == 1
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(FIELD, max_size=4),

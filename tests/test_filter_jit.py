@@ -11,7 +11,7 @@ import subprocess
 import sys
 import warnings
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -433,6 +433,32 @@ def test_static_fields_without_a_hash() -> None:
     assert counts == [2, 2]
 
 
+@pytest.mark.parametrize("kind", [OrderedDict, defaultdict])
+def test_a_module_whose_dict_is_of_another_class(kind: Any) -> None:
+    class Odd(treepress.Module):
+        x: Any
+
+        def __init__(self, x: Any) -> None:
+            state = kind()
+            state["x"] = x
+            object.__setattr__(self, "__dict__", state)
+
+    traces = Traces(lambda odd: odd)
+    jitted = treepress.filter_jit(traces.function)
+    for _ in range(3):
+        assert jitted(Odd(X)).x.shape == X.shape
+    assert traces.count == 1
+
+
+def test_an_array_of_a_class_without_a_module() -> None:
+    class Sub(np.ndarray):
+        pass
+
+    Sub.__module__ = None  # type: ignore[assignment]
+    out = treepress.filter_jit(lambda x: x)(np.ones(2).view(Sub))
+    assert out.shape == (2,)
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
     value: Any
@@ -666,6 +692,8 @@ def test_warnings_of_donated_buffers(donate: Any, expected: int) -> None:
 
 
 def test_a_wrong_word_for_donation() -> None:
+    with pytest.raises(ValueError, match=r"donate is \[\]; it is one of 'all', "):
+        treepress.filter_jit(print, donate=[])  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="donate is 'some'; it is one of 'all', "):
         treepress.filter_jit(lambda x: x, donate="some")  # type: ignore[call-overload]
 

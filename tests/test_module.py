@@ -675,6 +675,14 @@ def test_dict_of_another_class() -> None:
     assert_twins(*pair)
     assert "s" not in getdict(pair[1])
 
+    class Full(dict[str, Any]):
+        def __len__(self) -> int:
+            return 2
+
+    for obj in pair:
+        object.__setattr__(obj, "__dict__", Full(a=1))
+    assert_twins(*pair)
+
 
 def test_cooperative_getattribute_is_left_to_equinox() -> None:
     class Base:

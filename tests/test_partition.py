@@ -1347,6 +1347,22 @@ def test_a_wrong_key_in_a_large_tree_is_soon_reported() -> None:
     assert 0 < compared <= 2000
 
 
+def test_combine_of_dicts_with_an_order_or_values_of_their_own() -> None:
+    class Sorted(dict[str, Any]):
+        def __iter__(self) -> Any:
+            return iter(sorted(dict.keys(self)))
+
+    class Lazy(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            return dict.__getitem__(self, key)()
+
+    tree = {"b": 1, "a": 2}
+    treedef, part, _ = treepress.tree_partition(tree, int)
+    assert treepress.tree_combine(treedef, Sorted({"['b']": 1, "['a']": 2})) == tree
+    lazy = Lazy({path: lambda value=value: value for path, value in part.items()})
+    assert treepress.tree_combine(treedef, lazy) == tree
+
+
 def test_wrong_arguments_are_told_what_to_write() -> None:
     treedef, ints, rest = treepress.tree_partition([1, "a"], int)
     with pytest.raises(TypeError, match=r"write tree_combine\(treedef, \*partitions\)"):

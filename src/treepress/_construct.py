@@ -88,7 +88,7 @@ def choose(cls: type, fast: bool) -> None:
         if fast and not why_never():
             if cls not in _plans:
                 _settable[cls] = frozenset(
-                    [f.name for f in dataclasses.fields(cls)]
+                    [_node.interned(f.name) for f in dataclasses.fields(cls)]
                 ) | frozenset(_wrappers())
                 _plans[cls] = _PENDING
                 _hook()
@@ -221,13 +221,13 @@ def _plan(cls: Any) -> Plan:
         return kernels.Construct(  # type: ignore[no-any-return]
             _rules,
             blanks,
-            tuple([f.name for f in fields]),
+            tuple([_node.interned(f.name) for f in fields]),
             tuple([_ABSENT if is_missing(f.default) else f.default for f in fields]),
             _ABSENT,
             tuple([i for i, f in enumerate(fields) if not f.kw_only]),
             tuple(
                 [
-                    (i, f.name, f.metadata.get("converter"), _is_static(f))
+                    (i, _node.interned(f.name), f.metadata.get("converter"), _is_static(f))
                     for i, f in enumerate(fields)
                     if f.metadata.get("converter") is not None or _is_static(f)
                 ]
@@ -240,7 +240,15 @@ def _plan(cls: Any) -> Plan:
         cls.__init__,
         bool(theirs._has_dataclass_init[cls]),
         tuple(
-            [(f.name, f.metadata.get("converter"), _is_static(f), f.init) for f in fields]
+            [
+                (
+                    _node.interned(f.name),
+                    f.metadata.get("converter"),
+                    _is_static(f),
+                    bool(f.init),
+                )
+                for f in fields
+            ]
         ),
         checks,
     )

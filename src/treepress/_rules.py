@@ -50,7 +50,7 @@ def is_array(obj: Any) -> bool:
     if not isinstance(obj, (jax.Array, np.ndarray, np.generic)) or is_node(cls):
         return False
     # JAX and NumPy make no nodes of their arrays.
-    if cls.__module__.split(".")[0] in ("jax", "jaxlib", "numpy"):
+    if str(cls.__module__).split(".")[0] in ("jax", "jaxlib", "numpy"):
         _ARRAYS.add(cls)
     return True
 
@@ -75,7 +75,7 @@ def _same(value_hash: int, obj: Any, value: Any) -> bool:
     )
 
 
-def fields(kind: Any, children: tuple[Any, ...], aux: tuple[Any, ...]) -> Any:
+def fields(kind: Any, obj: Any, children: tuple[Any, ...], aux: tuple[Any, ...]) -> Any:
     """How to read a Module's fields, or None where its kernel has to be called."""
     if _backend.kernels is None or not isinstance(known, Known):
         return None
@@ -87,6 +87,13 @@ def fields(kind: Any, children: tuple[Any, ...], aux: tuple[Any, ...]) -> Any:
     if any(child is missing for child in children):
         return None
     if aux[0] is not missing or any(value is missing for value in aux[1:]):
+        return None
+    try:
+        state = flatten.read(obj)
+    except TypeError:
+        return None
+    # A dict of another class has ideas of its own of what it holds.
+    if type(state) is not dict:
         return None
     return flatten.read, flatten.dynamic, flatten.slots[1:]
 

@@ -231,6 +231,7 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
       that were taken out of it (`equinox.partition`) it cannot be called.
     - An `equinox.error_if` always shows the frames inside of the jitted function alone;
       Equinox adds, from the second call on, those of the caller that had it traced.
+    - Arguments and results may be nested 1000 levels deep; without a compiler half of that.
     - An array in a static field is compared to what else is there by its type first: where
       Equinox fails to compare it with a string, it is another structure.
     - With `donate="all"` or `"all-except-first"` a filter stays at the front of
@@ -260,7 +261,7 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
             f"no {', '.join(refused)}. Use `donate` to donate arrays, and jax.jit for the "
             f"rest"
         )
-    if donate not in _DONATE:
+    if not (isinstance(donate, str) and donate in _DONATE):
         raise ValueError(
             f"donate is {donate!r}; it is one of {', '.join(map(repr, _DONATE))}"
         )

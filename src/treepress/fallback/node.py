@@ -42,7 +42,7 @@ def flatten(self):
         state = read(self)  # self.__dict__
         if len(state) == {n} and type(state) is dict:
             return {_tuple(children)}, {_tuple(aux)}
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ImportError):
         pass
     get = getdict(self).get
     wrapped = wrapper_attributes(self)
@@ -54,7 +54,7 @@ def flatten_with_keys(self):
         state = read(self)
         if len(state) == {n} and type(state) is dict:
             return {_tuple(_keyed(children))}, {_tuple(aux)}
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ImportError):
         pass
     get = getdict(self).get
     wrapped = wrapper_attributes(self)

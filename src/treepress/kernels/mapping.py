@@ -30,7 +30,7 @@ def gather(
     leaves: list[Any] = [blank] * count
     for mapping in mappings:
         keys = tuple(mapping)
-        if isinstance(mapping, dict):
+        if is_plain(mapping):
             values = tuple(mapping.values())
         else:
             # By `append`, as in `node.attributes`.
@@ -61,6 +61,17 @@ def gather(
                 return None
             leaves[at] = value
     return leaves
+
+
+def is_plain(mapping: Any) -> bool:
+    """Whether a dict gives its values as others do, in the order of its keys."""
+    cls: Any = type(mapping)
+    return (
+        isinstance(mapping, dict)
+        and cls.__iter__ is dict.__iter__
+        and cls.values is dict.values
+        and cls.__getitem__ is dict.__getitem__
+    )
 
 
 class PartitionFlatten:

@@ -64,7 +64,8 @@ class ModuleFlatten:
     def __call__(self, obj: object) -> tuple[object, object]:
         try:
             # Not a dict, hence a TypeError, for an instance without any attribute. A dict
-            # of another class, set as a whole, may have its own ideas of `d[name]`.
+            # of another class, set as a whole, may have its own ideas of `d[name]`. When
+            # Python ends there is nothing left to be imported, which `read` may do.
             state: State = self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 children = tuple(state[name] for name in self.dynamic)
@@ -75,7 +76,7 @@ class ModuleFlatten:
                         return children, last
                     return children, self.new_aux(state)
                 return children, self.aux(state)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ImportError):
             pass
         return tuple(self.odd_children(obj)), self.odd_aux(obj)
 
@@ -108,7 +109,8 @@ class ModuleFlatten:
 
     def odd_aux(self, obj: object) -> tuple[object, ...]:
         """The aux of any instance, as `odd_children`."""
-        state: State = self.getdict(obj)
+        # Any: of a State mypyc would take the length by itself.
+        state: Any = self.getdict(obj)
         missing = self.missing
         aux: list[object] = [missing]
         # Equinox asks for the number of entries alone; so does this, to give the same
@@ -148,7 +150,7 @@ class ModuleFlattenWide(ModuleFlatten):
             state: State = self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 return self.pick(state), self.aux(state)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ImportError):
             pass
         return tuple(self.odd_children(obj)), self.odd_aux(obj)
 
@@ -176,7 +178,7 @@ class ModuleFlattenWithKeys(ModuleFlatten):
             state: State = self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ImportError):
             pass
         keyed: list[object] = []
         for kn, child in zip(self.keyed, self.odd_children(obj)):
@@ -208,7 +210,7 @@ class ModuleUnflatten:
         self.blanks: Final[Any] = blanks(cls)
 
     def __call__(self, aux: object, children: object) -> object:
-        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
+        if not (type(aux) is tuple and type(children) is tuple):
             return self.other(aux, children)
         # Assigned once: at each use of a narrowed argument mypyc checks its type again.
         data: tuple[object, ...] = children
@@ -322,7 +324,7 @@ class RecordUnflatten:
         self.blanks: Final[Any] = blanks(cls)
 
     def __call__(self, aux: object, children: object) -> object:
-        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
+        if not (type(aux) is tuple and type(children) is tuple):
             return self.other(aux, children)
         data: tuple[object, ...] = children
         meta: tuple[object, ...] = aux

@@ -85,6 +85,10 @@ class Pattern:
         self.code: Final = code
         self.cls: Final = cls
 
+    def __repr__(self) -> str:
+        # As the key of what a jitted function returns, it is in what JAX says of that.
+        return "the result"
+
     def match(self, obj: object, found: list[Any]) -> bool:
         """Whether `obj` is of this structure; its arrays are added to `found`."""
         raise NotImplementedError
@@ -376,7 +380,7 @@ class Learner:
             self.mark(pair[1], 0)
             patterns = self.children(members, depth)
             aux: tuple[Any, ...] = pair[1]
-            fields = self.rules.fields(kind, members, aux)
+            fields = self.rules.fields(kind, obj, members, aux)
             if fields is not None:
                 names: tuple[Any, Any, Any] = fields
                 return Fields(
