@@ -22,13 +22,16 @@ def start(watch: Watch, calls: Calls) -> None:
     def read() -> Any:
         return instance.x0
 
+    def read_dict() -> Any:
+        return instance.__dict__
+
     def construct() -> Any:
         return cls(1.0, 2.0)
 
     def flatten() -> Any:
         return held.flatten(instance) if isinstance(held, _swap.Held) else None
 
-    without = {work: _least(watch, work) for work in (read, construct, flatten)}
+    without = {work: _least(watch, work) for work in (read, read_dict, construct, flatten)}
     watch.start()
     calls.start()
 
@@ -39,6 +42,7 @@ def start(watch: Watch, calls: Calls) -> None:
     costs.clock = min(-(clock() - clock()) for _ in range(1000))
     # In this order, since each is taken off from what holds the ones before it.
     watch.thread.paused += 1
+    costs.read_dict = more(read_dict)
     costs.read_passed = more(read)
     costs.passed = more(flatten)
     watch.thread.paused -= 1

@@ -63,9 +63,12 @@ def stub_of_one(obj: Any) -> Any:
     return target(obj)
 
 
-def stub_of_two(one: Any, other: Any) -> Any:
+def stub_of_reads(one: Any, other: Any) -> Any:
+    """Of two targets the second is for `__dict__`: what flattens reads that, and often."""
     target: Any = "target"
-    return target(one, other)
+    if other == "__dict__":
+        return target[1](one, other)
+    return target[0](one, other)
 
 
 def stub_of_any(*args: Any, **kwargs: Any) -> Any:
@@ -87,6 +90,12 @@ def calling(stub: Any, target: Any, function: FunctionType, file: str) -> CodeTy
         # A function has as many as it was made with.
         co_freevars=function.__code__.co_freevars,
     )
+
+
+def as_installed(kernel: Any, function: Any) -> FunctionType:
+    """A function that calls a kernel as `install` has it called."""
+    code = calling(stub_of_one, kernel, function, FILE)
+    return FunctionType(code, {}, function.__name__, None, function.__closure__)
 
 
 def _copy(function: Any) -> Any:

@@ -91,7 +91,7 @@ class Rates:
 
     def read(self) -> Ways:
         _, hot = self._compared("read", 3, False, lambda cls: _reading(cls(1.0, 1.0, 1.0)))
-        return Ways(max(hot, self.watch.read_times.median()), hot)
+        return Ways(max(hot, self.watch.read_times.mean()), hot)
 
     def bound(self) -> Ways:
         _, hot = self._compared("bound", 3, False, lambda cls: _binding(cls(1.0, 1.0, 1.0)))
@@ -102,7 +102,7 @@ class Rates:
     def set(self) -> Ways:
         with _construct.initialising() as initialised:
             _, hot = self._compared("set", 3, False, lambda cls: _setting(initialised(cls)))
-        return Ways(max(hot, self.watch.set_times.median()), hot)
+        return Ways(max(hot, self.watch.set_times.mean()), hot)
 
     def constructed(self, cls: Any) -> Ways:
         count = len(dataclasses.fields(cls))

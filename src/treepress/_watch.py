@@ -18,7 +18,15 @@ import equinox as eqx
 
 from . import _construct, _hot, _node, _reads, _swap, module
 from ._equinox import Known
-from ._hooks import FILE, Hooks, exclude, stub_of_any, stub_of_one, stub_of_two
+from ._hooks import (
+    FILE,
+    Hooks,
+    as_installed,
+    exclude,
+    stub_of_any,
+    stub_of_one,
+    stub_of_reads,
+)
 from ._methods import BoundMethod
 from ._node import nodes, with_subclasses
 from ._sites import Sites
@@ -33,6 +41,9 @@ _PRIME: Final = 17
 # And how many of these times are kept.
 _MOST: Final = 20_000
 
+# How often Equinox's functions read the `__dict__` of what they flatten.
+_DICTS: Final = 2
+
 # After so many nodes of all classes they go the other of two ways. Not one by one, where each
 # would find colder caches than it does alone. And as many as a prime, so that no loop of the
 # program falls into step with it.
@@ -43,9 +54,10 @@ class Costs:
     """What hooks cost each time, in nanoseconds, beside what they measure."""
 
     clock = 0.0
-    # Of a node, or of an attribute, that is not counted or not measured.
+    # Of a node, or of an attribute, that is not counted or not measured; of a `__dict__`.
     passed = 0.0
     read_passed = 0.0
+    read_dict = 0.0
     measured = 0.0
     read = 0.0
     construct = 0.0
@@ -78,6 +90,15 @@ class Times:
 def _net(taken: float, hooks: float) -> float:
     """What something took without hooks in it, which may have been slower when measured."""
     return max(taken - hooks, taken / 4)
+
+
+def _runs_code(cls: type, name: str) -> bool:
+    """Whether to read an attribute is to call a property or the like."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            found = type(base.__dict__[name])
+            return found is not FunctionType and hasattr(found, "__get__")
+    return False
 
 
 class NodeWatch:
@@ -254,14 +275,12 @@ class Watch:
                 _swap.set_state(unflatten, state)
 
         self.hooks.then(undo)
-        self.hooks.put(
-            flatten, self._flattening(watch, kernels and kernels.flatten), stub_of_one
-        )
-        self.hooks.put(
-            keyed,
-            self._flattening(watch, kernels and kernels.flatten_with_keys),
-            stub_of_one,
-        )
+        reads = 0 if watch.accelerated else _DICTS
+        for function, ours in (
+            (flatten, kernels and kernels.flatten),
+            (keyed, kernels and kernels.flatten_with_keys),
+        ):
+            self.hooks.put(function, self._flattening(watch, ours, reads), stub_of_one)
         _swap.set_state(unflatten, (hook, (), {}, unflatten.__dict__ or None))
 
     def _watch_others(self) -> None:
@@ -279,7 +298,7 @@ class Watch:
         there = False
         flatten = getattr(entry, "to_iter", None)
         if type(flatten) is FunctionType and flatten.__code__.co_filename != FILE:
-            self.hooks.put(flatten, self._flattening(watch, None), stub_of_any)
+            self.hooks.put(flatten, self._flattening(watch, None, 0), stub_of_any)
             there = True
         unflatten = getattr(entry, "from_iter", None)
         if type(unflatten) is FunctionType and unflatten.__code__.co_filename != FILE:
@@ -291,25 +310,29 @@ class Watch:
             there = True
         return there
 
-    def _flattening(self, watch: NodeWatch, ours: Any) -> Callable[[Any], Any]:
+    def _flattening(self, watch: NodeWatch, ours: Any, reads: int) -> Callable[[Any], Any]:
         def make(theirs: Any) -> Any:
-            ways = (theirs, theirs if ours is None else ours)
+            ways = (theirs, theirs if ours is None else as_installed(ours, theirs))
             if ours is not None and watch.flatten_ways is None:
                 watch.flatten_ways = ways
             times, costs, by_kernel = watch.flatten, self.costs, int(ours is not None)
+            # The hook in reading is passed then.
+            dicts = (reads, 0 if by_kernel else reads)
 
             def flatten(obj: Any) -> Any:
                 if self.thread.paused:
-                    self.cost += costs.passed
+                    self.cost += costs.passed + reads * costs.read_dict
                     return theirs(obj)
                 phase = self._next_phase()
                 watch.flattened += 1
                 watch.flattened_by_kernel += phase & by_kernel
                 count = watch.flattened
+                hooks = dicts[phase] * costs.read_dict
                 if count > _ALL and count % _STRIDE:
-                    self.cost += costs.passed
+                    self.cost += costs.passed + hooks
                     return ways[phase](obj)
                 before = self.cost
+                self.cost += hooks
                 begin = clock()
                 out = ways[phase](obj)
                 end = clock()
@@ -326,7 +349,8 @@ class Watch:
         return make
 
     def _unflattening(self, watch: NodeWatch, ours: Any, theirs: Any) -> Any:
-        ways = (theirs, theirs if ours is None else ours)
+        # In a partial, as `install` puts it in one.
+        ways = (theirs, theirs if ours is None else functools.partial(ours))
         if ours is not None:
             watch.unflatten_ways = ways
         times, costs, by_kernel = watch.unflatten, self.costs, int(ours is not None)
@@ -370,8 +394,7 @@ class Watch:
 
         def make(theirs: Any) -> Any:
             def read(obj: Any, name: str) -> Any:
-                # What flattens reads the `__dict__`, which is counted there.
-                if self.thread.paused or name == "__dict__":
+                if self.thread.paused:
                     self.cost += costs.read_passed
                     return theirs(obj, name)
                 self.cost += costs.read
@@ -382,16 +405,16 @@ class Watch:
                 begin = clock()
                 out = theirs(obj, name)
                 end = clock()
-                if self.binds == binds:
+                if self.binds == binds and not _runs_code(type(obj), name):
                     times.samples.append(
                         _net(end - begin, self.cost - before + costs.clock)
                     )
                 self.cost += clock() - end
                 return out
 
-            return _construct.unseen(read, theirs)
+            return _construct.unseen(read, theirs), theirs
 
-        self.hooks.put(_reads.EQUINOX, make, stub_of_two)
+        self.hooks.put(_reads.EQUINOX, make, stub_of_reads)
 
     def _watch_sets(self) -> None:
         sets, times, costs = self.set, self.set_times, self.costs
