@@ -392,10 +392,14 @@ def test_refused_and_told_what_to_do() -> None:
     ]
     for given, message in cases:
         good = fresh()
-        for function in (treepress.accelerate, treepress.deaccelerate):
-            with pytest.raises(TypeError, match=message):
-                function(good, given)
+        with pytest.raises(TypeError, match=message):
+            treepress.accelerate(good, given)
         assert not treepress.describe(good).accelerated, "nothing is half done"
+        treepress.accelerate(good)
+        back = "it is no equinox.Module" if isinstance(given, type) else message
+        with pytest.raises(TypeError, match=back):
+            treepress.deaccelerate(good, given)
+        assert treepress.describe(good).accelerated, "nothing is half done"
     with pytest.raises(TypeError, match="takes one class or more"):
         treepress.deaccelerate()
 
