@@ -121,8 +121,9 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
     if not isinstance(treedef, TreeDef):
         treedef = _as_treedef(treedef)
     try:
+        structure = treedef._structure
         leaves = kernels.gather(
-            treedef._structure.index, treedef._structure.places, partitions, _BLANK
+            structure.index, structure.places, partitions, _BLANK, _PLAIN
         )
     except TypeError:
         error = _wrong(treedef, partitions)
@@ -137,6 +138,8 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
 
 
 _BLANK: Final = object()
+# Subclasses may be otherwise, and are asked for each key.
+_PLAIN: Final = frozenset([dict, Partition])
 
 
 def _as_treedef(treedef: Any) -> TreeDef:

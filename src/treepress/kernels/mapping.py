@@ -16,11 +16,16 @@ def split(
 
 
 def gather(
-    index: dict[str, int], known: dict[Any, Any], mappings: tuple[Any, ...], blank: object
+    index: dict[str, int],
+    known: dict[Any, Any],
+    mappings: tuple[Any, ...],
+    blank: object,
+    plain: frozenset[Any],
 ) -> Any:
     """The leaves in order, or None where the mappings do not hold each path just once.
 
     `known` remembers, by the first of them, keys that came before, and where they belong.
+    `plain` are the classes of dicts whose values go with their keys.
     """
     count = 0
     for mapping in mappings:
@@ -30,7 +35,8 @@ def gather(
     leaves: list[Any] = [blank] * count
     for mapping in mappings:
         keys = tuple(mapping)
-        if is_plain(mapping):
+        # A class of dict may have an order, or values, of its own.
+        if type(mapping) in plain:
             values = tuple(mapping.values())
         else:
             # By `append`, as in `node.attributes`.
@@ -61,17 +67,6 @@ def gather(
                 return None
             leaves[at] = value
     return leaves
-
-
-def is_plain(mapping: Any) -> bool:
-    """Whether a dict gives its values as others do, in the order of its keys."""
-    cls: Any = type(mapping)
-    return (
-        isinstance(mapping, dict)
-        and cls.__iter__ is dict.__iter__
-        and cls.values is dict.values
-        and cls.__getitem__ is dict.__getitem__
-    )
 
 
 class PartitionFlatten:

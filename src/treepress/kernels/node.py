@@ -210,7 +210,7 @@ class ModuleUnflatten:
         self.blanks: Final[Any] = blanks(cls)
 
     def __call__(self, aux: object, children: object) -> object:
-        if not (type(aux) is tuple and type(children) is tuple):
+        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
             return self.other(aux, children)
         # Assigned once: at each use of a narrowed argument mypyc checks its type again.
         data: tuple[object, ...] = children
@@ -324,7 +324,7 @@ class RecordUnflatten:
         self.blanks: Final[Any] = blanks(cls)
 
     def __call__(self, aux: object, children: object) -> object:
-        if not (type(aux) is tuple and type(children) is tuple):
+        if not (isinstance(aux, tuple) and isinstance(children, tuple)):
             return self.other(aux, children)
         data: tuple[object, ...] = children
         meta: tuple[object, ...] = aux
