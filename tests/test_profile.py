@@ -27,7 +27,8 @@ from treepress import _calibrate, _command, _estimate, _node
 from treepress._dispatch import FunctionWatch, Twin
 from treepress._rates import Rates
 from treepress._text import duration
-from treepress._watch import PHASE, Times, Watch
+from treepress._times import Times
+from treepress._watch import PHASE, Watch
 
 
 class Pair(eqx.Module):

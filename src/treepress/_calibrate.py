@@ -6,7 +6,8 @@ from typing import Any
 from . import _swap, module
 from ._dispatch import Calls
 from ._rates import pair
-from ._watch import Watch, clock
+from ._times import clock
+from ._watch import Watch
 
 _ROUNDS = 200
 _NUMBER = 10

@@ -25,7 +25,8 @@ import numpy as np
 from . import _construct
 from ._hooks import stub_of_any
 from ._rules import is_array
-from ._watch import Events, Times, Watch, clock
+from ._times import Times, clock
+from ._watch import Events, Watch
 from .jit import filter_jit
 
 # After which calls twins are called: the first ones, then one of so many as went before.

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import equinox as eqx
 
 from . import _construct, _hot, _node, module
-from ._watch import PHASE, Events, Times, Watch
+from ._times import Times
+from ._watch import PHASE, Events, Watch
 from .inplace import accelerate, deaccelerate
 
 # From how many on, each way, times say enough.
@@ -91,18 +92,18 @@ class Rates:
 
     def read(self) -> Ways:
         _, hot = self._compared("read", 3, False, lambda cls: _reading(cls(1.0, 1.0, 1.0)))
-        return Ways(max(hot, self.watch.read_times.mean()), hot)
+        return Ways(max(hot, self.watch.members.read_times.mean()), hot)
 
     def bound(self) -> Ways:
         _, hot = self._compared("bound", 3, False, lambda cls: _binding(cls(1.0, 1.0, 1.0)))
         # It was read, and a `BoundMethod` was made.
-        theirs = self.watch.bound_times.mean() + self.read().theirs
+        theirs = self.watch.members.bound_times.mean() + self.read().theirs
         return Ways(max(hot, theirs), hot)
 
     def set(self) -> Ways:
         with _construct.initialising() as initialised:
             _, hot = self._compared("set", 3, False, lambda cls: _setting(initialised(cls)))
-        return Ways(max(hot, self.watch.set_times.mean()), hot)
+        return Ways(max(hot, self.watch.members.set_times.mean()), hot)
 
     def constructed(self, cls: Any) -> Ways:
         count = len(dataclasses.fields(cls))

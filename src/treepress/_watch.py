@@ -1,45 +1,29 @@
-"""What a profile sees: hooks in the functions that flatten, read, bind, construct and call.
+"""What a profile sees of nodes that are flattened and unflattened, and of all else by others.
 
 Hooks count, and measure some of what they count. What they cost themselves is added up, to be
 taken off.
 """
 
 import functools
-import itertools
 import sys
-import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 
-from . import _construct, _hot, _node, _reads, _swap, module
+from . import _construct, _hot, _node, _swap, module
 from ._equinox import Known
-from ._hooks import (
-    FILE,
-    Hooks,
-    as_installed,
-    exclude,
-    stub_of_any,
-    stub_of_one,
-    stub_of_reads,
-)
-from ._methods import BoundMethod
+from ._hooks import FILE, as_installed, exclude, stub_of_any, stub_of_one
+from ._members import Members
 from ._node import nodes, with_subclasses
 from ._sites import Sites
-
-clock: Final = time.perf_counter_ns
+from ._times import Account, Times, clock, net
 
 # How many nodes of a class are all measured, each way; and of how many after these one is.
 _ALL: Final = 1000
 _STRIDE: Final = 16
-# And of reading and setting attributes: a prime, so as not to fall into step with a loop.
-_PRIME: Final = 17
-# And how many of these times are kept.
-_MOST: Final = 20_000
 
 # How often Equinox's functions read the `__dict__` of what they flatten.
 _DICTS: Final = 2
@@ -48,57 +32,6 @@ _DICTS: Final = 2
 # would find colder caches than it does alone. And as many as a prime, so that no loop of the
 # program falls into step with it.
 PHASE: Final = 1009
-
-
-class Costs:
-    """What hooks cost each time, in nanoseconds, beside what they measure."""
-
-    clock = 0.0
-    # Of a node, or of an attribute, that is not counted or not measured; of a `__dict__`.
-    passed = 0.0
-    read_passed = 0.0
-    read_dict = 0.0
-    measured = 0.0
-    read = 0.0
-    construct = 0.0
-
-
-class Times:
-    """How long something took, each time that it was measured."""
-
-    def __init__(self) -> None:
-        # The last ones, for a program may run for days.
-        self.samples: deque[float] = deque(maxlen=_MOST)
-
-    def mean(self) -> float:
-        """In nanoseconds, without the longest hundredth: other programs, the collector."""
-        if not self.samples:
-            return 0.0
-        kept = sorted(self.samples)[
-            : max(1, len(self.samples) - len(self.samples) // 100 - 1)
-        ]
-        # Threads that wait for each other can make nonsense of what is taken off.
-        return max(0.0, sum(kept) / len(kept))
-
-    def median(self) -> float:
-        """For what may hold anything else, now and then."""
-        if not self.samples:
-            return 0.0
-        return max(0.0, sorted(self.samples)[len(self.samples) // 2])
-
-
-def _net(taken: float, hooks: float) -> float:
-    """What something took without hooks in it, which may have been slower when measured."""
-    return max(taken - hooks, taken / 4)
-
-
-def _runs_code(cls: type, name: str) -> bool:
-    """Whether to read an attribute is to call a property or the like."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            found = type(base.__dict__[name])
-            return found is not FunctionType and hasattr(found, "__get__")
-    return False
 
 
 class NodeWatch:
@@ -141,34 +74,19 @@ class Events(NamedTuple):
         return Events(*[now - then for now, then in zip(self, before)])
 
 
-class Thread(threading.local):
-    """Whether what a thread does is no doing of the program's."""
-
-    paused = 0
-
-
-class Watch:
+class Watch(Account):
     """All that is counted. One at a time is on."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.nodes: dict[type, NodeWatch] = {}
-        self.reads: Counter[type] = Counter()
-        self.bound: Counter[type] = Counter()
-        self.constructed: Counter[type] = Counter()
-        self.set: Counter[type] = Counter()
-        self.read_times, self.bound_times, self.set_times = Times(), Times(), Times()
+        self.members = Members(self)
         self.sites = Sites()
-        # What all hooks have cost, in nanoseconds.
-        self.cost = 0.0
-        self.thread = Thread()
         self.phase = 0
         self.left = PHASE
         # How long the program took for each of these, hooks taken off.
         self.phases: list[float] = []
         self._since = (0, 0.0)
-        self.costs = Costs()
-        self.binds = 0
-        self.hooks = Hooks()
         self._known: Known | None = None
 
     def start(self) -> None:
@@ -184,10 +102,9 @@ class Watch:
             _swap.watchers.append(self._watch_kernels)
         self._watch_others()
         if hot:
-            self._watch_reads()
+            self.members.watch_reads()
         if hot and constructs:
-            self._watch_sets()
-            self._watch_construction()
+            self.members.watch_construction()
 
     def stop(self) -> None:
         if self.watch_class in module.watchers:
@@ -200,19 +117,16 @@ class Watch:
         return Events(
             Counter({cls: watch.flattened for cls, watch in list(self.nodes.items())}),
             Counter({cls: watch.unflattened for cls, watch in list(self.nodes.items())}),
-            self.reads.copy(),
-            self.bound.copy(),
-            self.constructed.copy(),
-            self.set.copy(),
+            self.members.read.copy(),
+            self.members.bound.copy(),
+            self.members.constructed.copy(),
+            self.members.set.copy(),
         )
 
     def forget(self, cls: type) -> None:
         """Count nothing of a class that was only there to be measured."""
         self.nodes.pop(cls, None)
-        for counter in (self.reads, self.bound, self.constructed, self.set):
-            del counter[cls]
-        for times in (self.read_times, self.bound_times, self.set_times):
-            times.samples.clear()
+        self.members.forget(cls)
         self.sites.clear()
         self.cost = 0.0
         self._since = (clock(), 0.0)
@@ -244,8 +158,7 @@ class Watch:
         kernels = None
         if not watch.accelerated and not _node.unusual(cls, eqx.Module):
             kernels = _swap.kernels_of(cls, self._known).functions
-        added = original is None
-        if added:
+        if original is None:
 
             def undo() -> None:
                 now = nodes.get(cls)
@@ -336,7 +249,7 @@ class Watch:
                 begin = clock()
                 out = ways[phase](obj)
                 end = clock()
-                took = _net(end - begin, self.cost - before + costs.clock)
+                took = net(end - begin, self.cost - before + costs.clock)
                 times[phase].samples.append(took)
                 weight = 1 if count <= _ALL else _STRIDE
                 timed = not phase or not by_kernel
@@ -370,7 +283,7 @@ class Watch:
             begin = clock()
             out = ways[phase](aux, children)
             end = clock()
-            times[phase].samples.append(_net(end - begin, self.cost - before + costs.clock))
+            times[phase].samples.append(net(end - begin, self.cost - before + costs.clock))
             self.cost += costs.measured + (clock() - end)
             return out
 
@@ -385,87 +298,3 @@ class Watch:
             self.phase ^= 1
         self.left -= 1
         return self.phase
-
-    # Attributes, methods and construction
-
-    def _watch_reads(self) -> None:
-        reads, times, costs = self.reads, self.read_times, self.costs
-        numbers = itertools.count(1)
-
-        def make(theirs: Any) -> Any:
-            def read(obj: Any, name: str) -> Any:
-                if self.thread.paused:
-                    self.cost += costs.read_passed
-                    return theirs(obj, name)
-                self.cost += costs.read
-                reads[type(obj)] += 1
-                if next(numbers) % _PRIME:
-                    return theirs(obj, name)
-                before, binds = self.cost, self.binds
-                begin = clock()
-                out = theirs(obj, name)
-                end = clock()
-                if self.binds == binds and not _runs_code(type(obj), name):
-                    times.samples.append(
-                        _net(end - begin, self.cost - before + costs.clock)
-                    )
-                self.cost += clock() - end
-                return out
-
-            return _construct.unseen(read, theirs), theirs
-
-        self.hooks.put(_reads.EQUINOX, make, stub_of_reads)
-
-    def _watch_sets(self) -> None:
-        sets, times, costs = self.set, self.set_times, self.costs
-        numbers = itertools.count(1)
-
-        def make(theirs: Any) -> Any:
-            def assign(obj: Any, name: str, value: Any) -> Any:
-                if self.thread.paused:
-                    self.cost += costs.read_passed
-                    return theirs(obj, name, value)
-                self.cost += costs.read
-                sets[type(obj)] += 1
-                if next(numbers) % _PRIME:
-                    return theirs(obj, name, value)
-                before = self.cost
-                begin = clock()
-                theirs(obj, name, value)
-                end = clock()
-                times.samples.append(_net(end - begin, self.cost - before + costs.clock))
-                self.cost += clock() - end
-
-            # Warnings count frames up to the code that they are about.
-            return _construct.unseen(assign, _construct.SETATTR)
-
-        self.hooks.put(_construct.SETATTR, make, stub_of_any)
-
-    def _watch_construction(self) -> None:
-        constructed, bound, costs = self.constructed, self.bound, self.costs
-
-        def make(theirs: Any) -> Any:
-            def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
-                self.cost += costs.construct
-                if self.thread.paused:
-                    return theirs(cls, *args, **kwargs)
-                if cls is not BoundMethod:
-                    constructed[cls] += 1
-                    return theirs(cls, *args, **kwargs)
-                bound[type(args[1]) if len(args) > 1 else cls] += 1
-                self.binds += 1
-                # What it reads is part of binding a method.
-                self.thread.paused += 1
-                before = self.cost
-                begin = clock()
-                try:
-                    return theirs(cls, *args, **kwargs)
-                finally:
-                    self.thread.paused -= 1
-                    took = _net(clock() - begin, self.cost - before + costs.clock)
-                    self.bound_times.samples.append(took)
-
-            # Warnings count frames up to the code that they are about.
-            return _construct.unseen(construct, _construct.CALL)
-
-        self.hooks.put(_construct.CALL, make, stub_of_any)

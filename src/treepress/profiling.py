@@ -18,7 +18,8 @@ from ._estimate import (
     estimate,
     nothing,
 )
-from ._watch import Watch, clock
+from ._times import clock
+from ._watch import Watch
 
 _running = threading.Lock()
 
