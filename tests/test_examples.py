@@ -76,3 +76,5 @@ def test_checkpoint() -> None:
     assert re.search(r"^encoder/layers/0/weight +float32\[16, 4\]$", out, re.MULTILINE)
     assert "what was loaded computes what was saved\n" in out
     assert "not in the tree: 'ln/bias', 'ln/weight'" in out
+    assert "with one left out: missing: 'norm/bias'\n" in out
+    assert "with another shape: norm/bias is (3,) there, (8,) here\n" in out

@@ -62,7 +62,7 @@ class FunctionWatch:
 
 
 # What the functions that are called for comparison are called.
-TWIN: Final = "Twin.__init__.<locals>.same"
+TWIN: Final = "a twin for a profile"
 
 
 class Twin:
@@ -86,6 +86,8 @@ class Twin:
             )
             made = [total if kind else leaf for kind, leaf in zip(kinds, results)]
             return jtu.tree_unflatten(treedef, made)
+
+        same.__qualname__ = TWIN
 
         def flat(*arrays: Any) -> Any:
             total = sum(

@@ -9,22 +9,14 @@ from typing import Any
 from . import _backend, _calibrate
 from ._dispatch import Calls
 from ._doctor import versions
-from ._estimate import (
-    ClassProfile,
-    Found,
-    FunctionProfile,
-    Saving,
-    SiteProfile,
-    estimate,
-    nothing,
-)
+from ._estimate import Found, estimate, nothing
 from ._times import clock
 from ._watch import Watch
 
 _running = threading.Lock()
 
 
-class Profile:
+class Profile(Found):
     """What `profile` found. `print` shows it as a table, and so does a notebook.
 
     Attributes:
@@ -38,15 +30,7 @@ class Profile:
         versions: of all that matters, and the backend.
     """
 
-    # They are there when it has ended.
-    wall: float
-    overhead: float
-    classes: tuple[ClassProfile, ...]
-    functions: tuple[FunctionProfile, ...]
-    sites: tuple[SiteProfile, ...]
-    saving: Saving
-    notes: tuple[str, ...]
-
+    # What is found is asked of `_found`, by `__getattr__`: it is there when it has ended.
     def __init__(self) -> None:
         self._found: Found | None = None
         self._watch = Watch()

@@ -139,7 +139,7 @@ def tree_combine(treedef: Any, *partitions: Mapping[str, Any]) -> Any:
 
 _BLANK: Final = object()
 # Subclasses may be otherwise, and are asked for each key.
-_PLAIN: Final[frozenset[Any]] = frozenset([dict, Partition])
+_PLAIN: Final[frozenset[Any]] = frozenset((dict, Partition))
 
 
 def _as_treedef(treedef: Any) -> TreeDef:
