@@ -8,8 +8,7 @@ import dataclasses
 import datetime
 import functools
 import os
-import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -17,8 +16,9 @@ from weakref import WeakSet
 import equinox as eqx
 
 from . import _hot, _node, _swap, module
+from ._given import module_classes
 from ._node import ACCELERATE, INSTALL, Node, names_of, nodes, unusual, with_subclasses
-from .description import Description, describe, is_node
+from .description import is_node
 
 
 class Accelerated(NamedTuple):
@@ -125,7 +125,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
     _check_hot(hot)
     if not classes:
         return functools.partial(accelerate, subclasses=subclasses, hot=hot)
-    named = _classes(ACCELERATE, classes)
+    named = module_classes(ACCELERATE, classes)
     left: list[tuple[type, str]] = []
 
     def work() -> None:
@@ -172,8 +172,8 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
     """
     if not classes:
         raise TypeError("deaccelerate takes one class or more; got none")
-    wanted = _classes("deaccelerate", classes)
-    for cls in _classes(
+    wanted = module_classes("deaccelerate", classes)
+    for cls in module_classes(
         "deaccelerate", [c for c in classes if not isinstance(c, ModuleType)]
     ):
         if _is_mixed(cls):
@@ -450,71 +450,6 @@ def _warn(left: list[tuple[type, str]]) -> None:
         f"{cls.__qualname__} is not accelerated, and works as before: {reason}.{others}",
         RuntimeWarning,
     )
-
-
-def _classes(caller: str, given: Iterable[Any]) -> list[type]:
-    """The Module classes that arguments stand for; raises before anything is changed."""
-    found: list[type] = []
-    for one in given:
-        if isinstance(one, ModuleType):
-            found += _defined_in(one)
-            continue
-        cls = typing.get_origin(one) or one
-        if not isinstance(cls, type):
-            hint = (
-                f"; its class is {type(one).__qualname__}" if _is_module(type(one)) else ""
-            )
-            raise TypeError(
-                f"{caller} takes subclasses of equinox.Module, and Python modules; got an "
-                f"instance of {type(one).__qualname__}{hint}"
-            )
-        node = nodes.get(cls)
-        if not _is_module(cls) and (node is None or node.functions is None):
-            if caller != ACCELERATE:
-                raise TypeError(
-                    f"{cls.__qualname__} cannot be taken back: it is no equinox.Module"
-                )
-            raise TypeError(f"{cls.__qualname__} cannot be accelerated: {_instead(cls)}")
-        found.append(cls)
-    return found
-
-
-def _is_module(cls: type) -> bool:
-    return eqx.Module in cls.__mro__
-
-
-def _instead(cls: type) -> str:
-    """Why a class that is no Module cannot be accelerated, and what can be done."""
-    about: Description = describe(cls)
-    if about.registered_by == "jax":
-        return "JAX flattens it in C++ as it is"
-    if about.registered_by == "nobody":
-        if dataclasses.is_dataclass(cls):
-            return "JAX does not know it. Register it with treepress.register_dataclass"
-        return (
-            "it is no pytree node. Make it a subclass of treepress.Module, or a dataclass "
-            "for treepress.register_dataclass"
-        )
-    return (
-        "it is no equinox.Module but registered by other means, and JAX lets no class be "
-        "registered again. Where the class is made, use treepress.register_dataclass in "
-        "the place of what registers it now, if it is a dataclass"
-    )
-
-
-def _defined_in(package: ModuleType) -> list[type]:
-    name = package.__name__
-    found = [
-        cls
-        for cls in with_subclasses([eqx.Module])
-        if f"{cls.__module__}.".startswith(f"{name}.")
-    ]
-    if not found:
-        raise ValueError(
-            f"no subclass of equinox.Module is defined in {name} or what is imported of its "
-            f"submodules; import the module that defines it, or give the class itself"
-        )
-    return found
 
 
 def _take(cls: type, how: str) -> str:
