@@ -32,6 +32,10 @@ SOURCES = pyproject.toml setup.py $(wildcard src/treepress/*.py src/treepress/*/
 demo: $(VENV)/.demo
 	$(BIN)/python benchmarks/demo.py
 
+# What XLA compiles is the same on both backends.
+test: export JAX_COMPILATION_CACHE_DIR = $(abspath $(VENV))/xla
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
+test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
 test: $(VENV)/.test
 	TREEPRESS_BACKEND=compiled $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 	TREEPRESS_BACKEND=python $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
