@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import treepress
 from treepress import _hot, _methods
+from treepress._node import nodes
 from twins import getdict, in_threads, outcome
 
 T = TypeVar("T")
@@ -1036,6 +1037,34 @@ def test_attribute_reads_are_generic() -> None:
         (binder,) = [b for b in type(vars(Model)["f"]).__mro__ if b.__name__ == "Binder"]
         assert binder.__module__ == "treepress.kernels.method"
     assert _hot.is_hot(BoundMethod)
+
+
+def test_flatten_never_asks_equinox() -> None:
+    class Model(HotModule):
+        x: Any
+        y: Any
+
+    class Cold(HotModule, hot=False):
+        x: Any
+        y: Any
+
+    def flattened_by(cls: Any) -> Any:
+        functions: Any = nodes[cls].functions
+        obj = cls(1, 2)
+        for flatten in functions[:2]:
+            assert equinox_reads(ft.partial(flatten, obj)) == 0
+            if treepress.backend == "compiled":
+                assert flatten.slot == _hot.is_hot(cls)
+        assert jax.tree.leaves(obj) == [1, 2]
+        return _hot.is_hot(cls)
+
+    model: Any = Model
+    assert flattened_by(model)
+    assert not flattened_by(Cold)
+    model.__getattr__ = lambda self, name: name
+    assert not flattened_by(model)
+    del model.__getattr__
+    assert flattened_by(model)
 
 
 NAMES = ["f", "g", "h"]

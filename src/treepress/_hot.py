@@ -98,6 +98,7 @@ def update(classes: Iterable[type]) -> None:
         for cls in cold:
             _take_out(cls)
         for cls in below:
+            _node.read_by_slot(cls, cls in hot)
             _construct.choose(cls, cls in hot or _may_construct(cls))
         _follow()
 

@@ -157,7 +157,7 @@ def module_node(
         kernel = flatten.__name__
         rule = (
             f"{'at least' if wide else 'fewer than'} {kernels.WIDE} dynamic fields; "
-            f"{read_rule}"
+            f"{read_rule}, or as an attribute while the class is hot"
         )
     return Node(
         registered_by="treepress",
@@ -169,6 +169,15 @@ def module_node(
         functions=functions,
         source=source,
     )
+
+
+def read_by_slot(cls: type, slot: bool) -> None:
+    """Say whether the attributes of a class are read through the interpreter's slot."""
+    node = nodes.get(cls)
+    if kernels is not None and node is not None and node.functions is not None:
+        for kernel in node.functions[:2]:
+            if isinstance(kernel, kernels.ModuleFlatten):
+                kernel.slot = slot
 
 
 def record_node(

@@ -60,13 +60,16 @@ class ModuleFlatten:
         self.last: tuple[object, ...] = (missing,) * (1 + len(static))
         self.remember = True
         self.single: Final[Any] = static[0] if len(static) == 1 else None
+        # Whether attributes of the class are read through the interpreter's slot, which
+        # then is the shortest way to the `__dict__`. Any other is as right.
+        self.slot = False
 
-    def __call__(self, obj: object) -> tuple[object, object]:
+    def __call__(self, obj: Any) -> tuple[object, object]:
         try:
             # Not a dict, hence a TypeError, for an instance without any attribute. A dict
             # of another class, set as a whole, may have its own ideas of `d[name]`. When
             # Python ends there is nothing left to be imported, which `read` may do.
-            state: State = self.read(obj)
+            state: State = obj.__dict__ if self.slot else self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 children = tuple(state[name] for name in self.dynamic)
                 last = self.last
@@ -145,9 +148,9 @@ class ModuleFlattenWide(ModuleFlatten):
         super().__init__(dynamic, static, wrappers, missing, read, getdict)
         self.pick: Final[Any] = itemgetter(*dynamic)
 
-    def __call__(self, obj: object) -> tuple[object, object]:
+    def __call__(self, obj: Any) -> tuple[object, object]:
         try:
-            state: State = self.read(obj)
+            state: State = obj.__dict__ if self.slot else self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 return self.pick(state), self.aux(state)
         except (KeyError, TypeError, ImportError):
@@ -173,9 +176,9 @@ class ModuleFlattenWithKeys(ModuleFlatten):
             list(zip(keys, dynamic))
         )
 
-    def __call__(self, obj: object) -> tuple[object, object]:
+    def __call__(self, obj: Any) -> tuple[object, object]:
         try:
-            state: State = self.read(obj)
+            state: State = obj.__dict__ if self.slot else self.read(obj)
             if len(state) == self.count and type(state) is dict:
                 return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
         except (KeyError, TypeError, ImportError):
