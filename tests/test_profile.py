@@ -204,6 +204,15 @@ def test_an_interrupt_leaves_nothing(where: str) -> None:
         assert (state(), set(_node.originals)) == before
 
 
+def test_install_would_cost_more_than_it_saves() -> None:
+    pair = Pair(1.0, 2.0)
+    with treepress.profile() as p:
+        for _ in range(10):
+            jax.tree.leaves(pair)
+    assert of(p, Pair).total > of(p, Pair).faster
+    assert p.saving.install == 0.0
+
+
 def test_install_meanwhile() -> None:
     pair = Pair(1.0, 2.0)
     treedef = jax.tree.structure(pair)

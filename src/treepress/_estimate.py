@@ -104,7 +104,7 @@ class Saving(NamedTuple):
     """What a program would take less, in seconds.
 
     Attributes:
-        install: with `treepress.install()`.
+        install: with `treepress.install()`, what that itself takes taken off.
         filter_jit: with `treepress.filter_jit` in the place of Equinox's.
         both: with both.
     """
@@ -150,7 +150,7 @@ def estimate(watch: Watch, calls: Calls, elapsed: int) -> Found:
             saved += saved_of(rates.others(each.events))
             inside += saved / each.sampled * (each.calls - each.traces)
     functions.sort(key=lambda each: -each.overhead * each.calls)
-    install = factor * in_nodes + others
+    install = factor * in_nodes + others - rates.installing()
     dispatch = sum(each.saved + each.hidden for each in functions)
     sites = [
         SiteProfile(

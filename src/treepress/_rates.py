@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import equinox as eqx
 
 from . import _construct, _hot, _node, module
-from ._times import Times
+from ._times import Times, clock
 from ._watch import PHASE, Events, Watch
 from .inplace import accelerate, deaccelerate
 
@@ -17,6 +17,8 @@ from .inplace import accelerate, deaccelerate
 _ENOUGH: Final = 30
 # And what the standard error of a mean may be, as a part of it.
 _UNSURE: Final = 0.1
+# How often kernels are put into a class, to see how long that takes.
+_PUT_IN: Final = 5
 
 
 class Ways(NamedTuple):
@@ -110,6 +112,21 @@ class Rates:
         values = [1.0] * count
         own = not _construct.sets_its_fields(cls)
         return self._compared("constructed", count, own, lambda cls: lambda: cls(*values))
+
+    def installing(self) -> float:
+        """What it takes to put kernels into the classes that have none, in nanoseconds."""
+        watches = self.watch.nodes.values()
+        count = sum(watch.flatten_ways is not None for watch in list(watches))
+        if not count:
+            return 0.0
+        _, cls = pair(3, own=False)
+        took = []
+        for _ in range(_PUT_IN):
+            begin = clock()
+            accelerate(cls)
+            took.append(clock() - begin)
+            deaccelerate(cls)
+        return count * min(took)
 
     def _compared(
         self, what: str, count: int, own: bool, make: Callable[[Any], Callable[[], Any]]
