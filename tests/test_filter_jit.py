@@ -743,6 +743,7 @@ def test_lower_and_compile(linear: Linear) -> None:
     jitted: Any = treepress.filter_jit(traces.function)
     lowered = jitted.lower(linear, X)
     assert "stablehlo" in lowered.as_text()
+    assert {"as_text", "compile", "lowered"} <= set(dir(lowered))
     assert isinstance(lowered.lowered, jax.stages.Lowered)
     assert lowered.out_info["out"].shape == (3,)
     compiled = lowered.compile()
@@ -949,6 +950,15 @@ def test_errors_from_the_device(caplog: Any) -> None:
     assert same(jitted(jnp.ones(2)), (jnp.ones(2), "static"))
     raised(lambda: jitted(100 * jnp.ones(2)))
     assert "pure_callback failed" not in caplog.text
+
+
+def test_errors_from_the_device_have_no_frames_of_ours() -> None:
+    def run() -> str:
+        # Another function each time, of which JAX knows the part that raises.
+        return raised(lambda: treepress.filter_jit(lambda x: checked(x)[0])(100 * X))
+
+    for _ in range(3):
+        assert os.path.dirname(treepress.__file__) not in run()
 
 
 def hidden(function: Any) -> Any:

@@ -247,7 +247,7 @@ class Module(eqx.Module):
         (some()(1, 2), (), TypeError, "takes a class"),
         (None, (), TypeError, "takes a class"),
         (object, (), TypeError, "no dataclass"),
-        (Module, (), TypeError, "FlatMixin"),
+        (Module, (), TypeError, "FlatMixin.*treepress.accelerate"),
         (dataclasses.dataclass(Dict), (), TypeError, "written in C"),
         (
             dataclasses.dataclass(type("E", (Exception,), {})),
@@ -283,7 +283,7 @@ def test_bad_input(cls: Any, args: Any, error: type[Exception], message: str) ->
 def test_registering_twice_changes_nothing() -> None:
     cls = treepress.register_dataclass(some())
     before = treepress.describe(cls)
-    with pytest.raises(ValueError, match="(?i)duplicate"):
+    with pytest.raises(ValueError, match="Some is registered with JAX already.*register it once"):
         treepress.register_dataclass(cls, ["a", "b"], ["c"])
     assert treepress.describe(cls) == before
 

@@ -10,6 +10,11 @@ from typing import Any, Final, Literal
 
 _VARIABLE: Final = "TREEPRESS_BACKEND"
 _KERNELS: Final = "treepress.kernels.node"
+BUILD: Final = (
+    "Where a C compiler works, TREEPRESS_BUILD_COMPILED=1 pip install --force-reinstall "
+    "--no-deps --no-binary treepress treepress builds them, or says why it cannot; with a "
+    "folder of the source, its path instead of the last treepress"
+)
 
 
 def _compiled() -> tuple[ModuleType | None, str]:
@@ -20,10 +25,9 @@ def _compiled() -> tuple[ModuleType | None, str]:
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
         where = spec.origin if spec is not None else "nothing"
         return None, (
-            f"this installation has no compiled kernels ({_KERNELS} is {where}). It was "
-            f"built without a C compiler or with TREEPRESS_BUILD_PURE set, or is the wheel "
-            f"for all platforms; build it where a C compiler works (pip install "
-            f"--force-reinstall --no-deps --no-binary treepress treepress)"
+            f"this installation has no compiled kernels ({_KERNELS} is {where}): it was "
+            f"built without a C compiler or with TREEPRESS_BUILD_PURE set, is the wheel for "
+            f"all platforms, or is no installation but the source itself"
         )
     try:
         return importlib.import_module(_KERNELS), ""
@@ -65,7 +69,7 @@ def _choose() -> tuple[ModuleType | None, str]:
         return _interpreted(), f"{_VARIABLE} is set to 'interpreted'"
     module, reason = _compiled()
     if module is None and wanted == "compiled":
-        raise ImportError(f"{_VARIABLE} is set to 'compiled', but {reason}")
+        raise ImportError(f"{_VARIABLE} is set to 'compiled', but {reason}. {BUILD}")
     return module, reason
 
 

@@ -266,7 +266,8 @@ def explain(error: Exception, what: str, obj: Any) -> None:
                 f"{where} is of type {type(leaf).__name__}, which has no hash ({cause}). What "
                 f"is no array is static, and has to be hashed and compared to tell whether "
                 f"the function was traced for it before. Use a type that can be hashed (a "
-                f"frozenset for a set), or an array"
+                f"frozenset for a set), an array, or a plain list, tuple or dict in the "
+                f"place of a class derived from one, which JAX does not look into"
             ) from error
 
 

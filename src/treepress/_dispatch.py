@@ -44,6 +44,8 @@ class FunctionWatch:
         self.name = name
         self.where = where
         self.calls = 0
+        # How many more there were.
+        self.raised = 0
         self.traces = 0
         # Of the calls that traced nothing.
         self.nanoseconds = 0.0
@@ -197,9 +199,12 @@ class Calls:
 
     def _make(self, theirs: Any) -> Any:
         watch, last = self.watch, self._last
+        # What Equinox itself jits for `error_if`, which stays as it is.
+        errors = sys.modules.get("equinox._errors")
+        own = getattr(errors, "branched_error_if_impl_jit", None)
 
         def call(wrapper: Any, is_lower: Any, args: Any, kwargs: Any) -> Any:
-            if is_lower or watch.thread.paused:
+            if is_lower or watch.thread.paused or wrapper is own:
                 return theirs(wrapper, is_lower, args, kwargs)
             entered = clock()
             before = watch.cost
@@ -220,7 +225,11 @@ class Calls:
             begin = clock()
             watch.cost = before + (begin - entered)
             before = watch.cost
-            out = theirs(wrapper, is_lower, args, kwargs)
+            try:
+                out = theirs(wrapper, is_lower, args, kwargs)
+            except BaseException:
+                found.raised += 1
+                raise
             end = clock()
             took = end - begin - (watch.cost - before)
             found.calls += 1

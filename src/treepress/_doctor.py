@@ -1,6 +1,7 @@
 """`python -m treepress doctor`: whether all that treepress does can be done here."""
 
 import json
+import os
 import platform
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +46,7 @@ def examine() -> dict[str, Any]:
         "loaded from": where,
         "parts": {name: reason or "fine" for name, reason in parts.items()},
         "problems": [
-            {"what": name, "why": reason, "do": _ADVICE[name]}
+            {"what": name, "why": reason, "do": _advice(name)}
             for name, reason in parts.items()
             if reason
         ],
@@ -53,19 +54,17 @@ def examine() -> dict[str, Any]:
 
 
 _OTHER_VERSION: Final = (
-    "use another version of treepress or of Equinox; until then this part is as fast as "
+    "Use another version of treepress or of Equinox; until then this part is as fast as "
     "without treepress, and right"
 )
-_ADVICE: Final = {
-    "kernels": "unset TREEPRESS_BACKEND if it is set; else there was no wheel for this "
-    "platform, so have a C compiler and build it, with the reason if that fails: "
-    "TREEPRESS_BUILD_COMPILED=1 pip install --force-reinstall --no-deps --no-binary treepress "
-    "treepress",
-    "registration": _OTHER_VERSION,
-    "attributes and methods": _OTHER_VERSION,
-    "construction": _OTHER_VERSION,
-    "filter_jit": _OTHER_VERSION,
-}
+
+
+def _advice(part: str) -> str:
+    if part != "kernels":
+        return _OTHER_VERSION
+    if os.environ.get("TREEPRESS_BACKEND"):
+        return "Unset it"
+    return _backend.BUILD
 
 
 def report(as_json: bool) -> int:

@@ -57,7 +57,7 @@ class FunctionProfile(NamedTuple):
     Attributes:
         name: of the function.
         where: its file and line.
-        calls: how many there were.
+        calls: how many there were that returned.
         traces: how many of these traced it.
         call: one of the others, with what it computes.
         overhead: of that, what is not computing: beyond a call of `jax.jit` on flat arrays.
@@ -104,7 +104,7 @@ class Saving(NamedTuple):
     """What a program would take less, in seconds.
 
     Attributes:
-        install: with `treepress.install()`, what that itself takes taken off.
+        install: with `treepress.install()`.
         filter_jit: with `treepress.filter_jit` in the place of Equinox's.
         both: with both.
     """
@@ -122,6 +122,7 @@ class Found:
     functions: tuple[FunctionProfile, ...]
     sites: tuple[SiteProfile, ...]
     saving: Saving
+    installing: float
     notes: tuple[str, ...]
 
 
@@ -150,7 +151,7 @@ def estimate(watch: Watch, calls: Calls, elapsed: int) -> Found:
             saved += saved_of(rates.others(each.events))
             inside += saved / each.sampled * (each.calls - each.traces)
     functions.sort(key=lambda each: -each.overhead * each.calls)
-    install = factor * in_nodes + others - rates.installing()
+    install = factor * in_nodes + others
     dispatch = sum(each.saved + each.hidden for each in functions)
     sites = [
         SiteProfile(
@@ -175,6 +176,7 @@ def estimate(watch: Watch, calls: Calls, elapsed: int) -> Found:
         tuple(functions),
         tuple(sites),
         saving,
+        rates.installing() / 1e9,
         (*_beside(factor, in_nodes), *_notes(watch, calls)),
     )
 
@@ -183,7 +185,9 @@ def nothing(watch: Watch, elapsed: int, error: BaseException) -> Found:
     """What is left where something that was found cannot be made sense of."""
     note = f"nothing could be worked out: {error!r:.200}"
     wall = max(0.0, elapsed - watch.cost)
-    return Found(wall / 1e9, watch.cost / 1e9, (), (), (), Saving(0.0, 0.0, 0.0), (note,))
+    return Found(
+        wall / 1e9, watch.cost / 1e9, (), (), (), Saving(0.0, 0.0, 0.0), 0.0, (note,)
+    )
 
 
 def _saved_meanwhile(watch: Watch, rates: Rates) -> float:
@@ -235,8 +239,10 @@ def _function_profile(each: FunctionWatch) -> FunctionProfile:
     overhead = faster = waited = saved = hidden = 0.0
     if each.twin is None:
         traced = not steady and each.calls > 1
-        few = "traced at every call" if traced else "called too few times"
-        reason = reason or f"it was {few}"
+        why = "it was traced at every call" if traced else "it was called too few times"
+        if each.raised and not each.calls:
+            why = f"each of its {each.raised} calls raised an error"
+        reason = reason or why
     else:
         theirs, ours, flat = each.twin.takes()
         overhead, faster = max(0.0, theirs - flat), max(0.0, ours - flat)

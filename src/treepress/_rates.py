@@ -123,9 +123,11 @@ class Rates:
         took = []
         for _ in range(_PUT_IN):
             begin = clock()
-            accelerate(cls)
-            took.append(clock() - begin)
-            deaccelerate(cls)
+            try:
+                accelerate(cls)
+                took.append(clock() - begin)
+            finally:
+                deaccelerate(cls)
         return count * min(took)
 
     def _compared(

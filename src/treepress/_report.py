@@ -133,6 +133,11 @@ def _remarks(profile: Any) -> list[str]:
         if each.reason and not each.accelerated:
             reasons.setdefault(each.reason, []).append(short(each.name))
     remarks = [f"* {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    if profile.installing and profile.classes:
+        remarks.append(
+            f"install() itself takes about {duration(profile.installing)}, once, which is not "
+            f"taken off"
+        )
     return remarks + list(profile.notes)
 
 
@@ -162,10 +167,12 @@ def text(profile: Any) -> str:
         lines += [said for said in (table.rest(), table.legend) if said]
     if not profile.classes and not profile.functions:
         lines += ["", "No Module was flattened, read or made, and nothing called by "
-                  "equinox.filter_jit."]  # fmt: skip
-    lines += ["", "What would be saved:"]
-    for name, saved in saving_lines(profile):
-        lines.append(f"  {name:<44} {duration(saved):>9}  {share(saved, profile.wall):>7}")
+                  "equinox.filter_jit: nothing to be saved."]  # fmt: skip
+    else:
+        lines += ["", "What would be saved:"]
+        for name, saved in saving_lines(profile):
+            part = share(saved, profile.wall)
+            lines.append(f"  {name:<44} {duration(saved):>9}  {part:>7}")
     remarks = _remarks(profile)
     if remarks:
         lines += ["", *remarks]

@@ -46,6 +46,7 @@ def new_token() -> bytes:
     return os.urandom(16)
 
 
+_HERE: Final = f'File "{os.path.dirname(__file__)}'
 _logger: Final = logging.getLogger("jax._src.callback")
 
 
@@ -120,7 +121,9 @@ def raise_readable(error: BaseException, token: bytes) -> None:
     frames: list[str] = []
     for item in stack:
         if isinstance(item, str):
-            frames.append(item)
+            # None of ours, which are there if JAX has it from a trace for another caller.
+            if _HERE not in item:
+                frames.append(item)
         elif item == token:
             break
     text = _message.format(msg=message, stack="".join(reversed(frames)))

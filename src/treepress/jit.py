@@ -229,8 +229,9 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
       itself has such a value, not only when it is called.
     - The function returned is no Module, and its name is no leaf of it. Without the arrays
       that were taken out of it (`equinox.partition`) it cannot be called.
-    - An `equinox.error_if` always shows the frames inside of the jitted function alone;
-      Equinox adds, from the second call on, those of the caller that had it traced.
+    - An `equinox.error_if` shows the frames inside of the jitted function alone; Equinox
+      adds, from the second call on, those of the caller that had it traced. Both show those
+      of another caller where JAX had the same `error_if` in its cache from there.
     - Arguments and results may be nested 1000 levels deep; without a compiler half of that.
     - An array in a static field is compared to what else is there by its type first: where
       Equinox fails to compare it with a string, it is another structure.

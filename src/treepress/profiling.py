@@ -26,6 +26,7 @@ class Profile(Found):
         functions: a `FunctionProfile` for each function of `equinox.filter_jit`.
         sites: a `SiteProfile` for each line that flattened Modules, the worst first.
         saving: what `install` and `filter_jit` would save.
+        installing: how many seconds `install` itself takes, once, about.
         notes: what could not be seen.
         versions: of all that matters, and the backend.
     """
@@ -115,6 +116,7 @@ class Profile(Found):
             "wall": self.wall,
             "overhead": self.overhead,
             "saving": self.saving._asdict(),
+            "installing": self.installing,
             "classes": [each._asdict() for each in self.classes],
             "functions": [each._asdict() for each in self.functions],
             "sites": [each._asdict() for each in self.sites],

@@ -97,18 +97,25 @@ def register_dataclass(
     if issubclass(cls, eqx.Module):
         raise TypeError(
             f"{cls.__qualname__} is an equinox.Module, which Equinox has registered. Put "
-            f"treepress.FlatMixin among its bases instead."
+            f"treepress.FlatMixin among its bases instead, or give it to "
+            f"treepress.accelerate, if it is not your own."
         )
     _check_blank(cls)
     data, meta, dropped = _split(cls, data_fields, meta_fields, drop_fields)
     node = record_node(cls, data, meta, _defaults(cls, dropped))
     assert node.functions is not None
-    jtu.register_pytree_with_keys(
-        cls,
-        node.functions.flatten_with_keys,
-        node.functions.unflatten,
-        node.functions.flatten,
-    )
+    try:
+        jtu.register_pytree_with_keys(
+            cls,
+            node.functions.flatten_with_keys,
+            node.functions.unflatten,
+            node.functions.flatten,
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"{cls.__qualname__} is registered with JAX already ({error}). That is for good: "
+            f"register it once, by one of treepress and JAX."
+        ) from None
     remember(cls, node)
     return cls
 

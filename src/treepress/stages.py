@@ -29,6 +29,10 @@ class Stage:
             )
         return getattr(self._stage, name)
 
+    def __dir__(self) -> list[str]:
+        theirs = [name for name in dir(self._stage) if not name.startswith("_")]
+        return sorted({*super().__dir__(), *theirs})
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stage!r})"
 
