@@ -1067,6 +1067,150 @@ def test_flatten_never_asks_equinox() -> None:
     assert flattened_by(model)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a, b: treepress.uninstall(),
+        lambda a, b: treepress.deaccelerate(eqx.Module),
+        lambda a, b: treepress.install(hot=False),
+        lambda a, b: treepress.accelerate(
+            type("New", (eqx.Module,), {"__annotations__": {"x": Any}})
+        ),
+        lambda a, b: treepress.accelerate(a, hot=True),
+    ],
+)
+def test_cold_below_a_hot_class(change: Callable[[Any, Any], Any]) -> None:
+    class A(eqx.Module):
+        x: Any
+
+    class B(A):
+        def f(self) -> Any:
+            return self.x
+
+    class C(B):
+        def g(self) -> Any:
+            return self.x
+
+    treepress.accelerate(A)
+    change(A, B)
+    assert _hot.is_hot(A)
+    for cls in (B, C):
+        assert not _hot.is_hot(cls)
+        assert type(cls(1).f) is BoundMethod
+        assert equinox_reads(ft.partial(getattr, cls(1), "x")) >= 1
+    assert type(C(1).g) is BoundMethod
+
+
+def test_methods_are_pytrees_at_each_moment() -> None:
+    class Mixin:
+        def f(self) -> str:
+            return "mixin"
+
+    class A(Mixin, eqx.Module):
+        def g(self) -> str:
+            return "a"
+
+    class B(A): ...
+
+    class Own(A):
+        def g(self) -> str:
+            return "own"
+
+    class C(Own, B): ...
+
+    treepress.accelerate(B, C)
+    objects = [A(), B(), Own(), C()]
+    moments = 0
+
+    def look() -> None:
+        nonlocal moments
+        moments += 1
+        for obj in objects:
+            for name in ("f", "g"):
+                method = getattr(obj, name)
+                assert type(method) is BoundMethod, (type(obj), name)
+                assert method() in ("mixin", "a", "own", "new")
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(("_hot.py", "inplace.py")):
+            return None
+        if event == "line":
+            look()
+        return trace
+
+    def new(self: Any) -> str:
+        return "new"
+
+    plain: Any = A
+    steps: list[Callable[[], Any]] = [
+        treepress.install,
+        treepress.uninstall,
+        lambda: treepress.accelerate(A),
+        lambda: treepress.deaccelerate(A),
+        lambda: treepress.accelerate(A),
+        lambda: setattr(plain, "f", new),
+        lambda: setattr(plain, "g", new),
+        lambda: delattr(plain, "f"),
+        lambda: treepress.deaccelerate(B),
+        lambda: treepress.accelerate(B),
+        lambda: treepress.deaccelerate(eqx.Module, subclasses=True),
+    ]
+    old = sys.gettrace()
+    for step in steps:
+        sys.settrace(trace)
+        try:
+            step()
+        finally:
+            sys.settrace(old)
+        look()
+    assert moments > 500
+
+
+def test_a_mixin_that_hides_the_dict_later() -> None:
+    def define(base: Any) -> Any:
+        class Mixin: ...
+
+        class Model(Mixin, base):  # type: ignore[misc]
+            x: Any
+            y: Any
+
+        return Model, Mixin
+
+    leaves: list[Any] = []
+    for model, mixin in both(define):
+        obj = model(1, 2)
+        for shown in ({"x": 10, "y": 20}, {"x": 10}, {}):
+
+            def read(self: Any, name: str, shown: Any = shown) -> Any:
+                return shown if name == "__dict__" else object.__getattribute__(self, name)
+
+            mixin.__getattribute__ = read
+            leaves.append(jax.tree.leaves(obj))
+        del mixin.__getattribute__
+        leaves.append(jax.tree.leaves(obj))
+    assert leaves[:4] == [[10, 20], [10], [], [1, 2]]
+    # Without a compiler it is not heard of.
+    compiled = treepress.backend == "compiled"
+    assert leaves[4:] == (leaves[:4] if compiled else 4 * [[1, 2]])
+
+
+def test_what_is_not_there_cannot_be_deleted() -> None:
+    class Mixin:
+        def f(self) -> None: ...
+
+    def define(base: Any) -> Any:
+        return type("A", (Mixin, base), {})
+
+    plain, hot = both(define)
+    messages = []
+    for cls in (plain, hot):
+        with pytest.raises(AttributeError) as error:
+            del cls.f
+        messages.append(str(error.value))
+        assert type(cls().f) is BoundMethod
+    assert messages[0] == messages[1]
+
+
 NAMES = ["f", "g", "h"]
 
 

@@ -450,6 +450,35 @@ def test_packages_with_flat_mixin_can_be_taken_back(
     assert not treepress.describe(eqx.nn.Linear).accelerated
 
 
+def test_uninstall_leaves_nothing_of_equinox_changed() -> None:
+    printed = run("""
+        import equinox as eqx, treepress
+        from equinox._module._prebuilt import BoundMethod
+
+        def found():
+            classes = (eqx.Module, type(eqx.Module), BoundMethod)
+            return [
+                {name: value for name, value in vars(cls).items() if callable(value)}
+                for cls in classes
+            ], type(eqx.nn.Lambda(abs).__call__), treepress.describe(BoundMethod).hot
+
+        before = found()
+        for hot in (True, False):
+            treepress.install(hot=hot)
+            assert (found() != before) == hot
+            treepress.uninstall()
+            assert found() == before
+        class Mine(treepress.Module):
+            x: object
+        assert treepress.describe(Mine).hot and treepress.describe(Mine).constructed
+        treepress.install()
+        treepress.uninstall()
+        assert treepress.describe(Mine).hot and treepress.describe(Mine).constructed
+        print("well")
+        """)
+    assert printed == "well\n"
+
+
 def test_left_alone() -> None:
     class Own(treepress.Module):
         x: Any

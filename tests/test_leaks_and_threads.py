@@ -163,3 +163,36 @@ def test_threads_create_classes_and_flatten() -> None:
             assert jax.tree.leaves(tree) == [float(i) for i in range(100)]
 
     at_once(create(0), create(1), flatten, flatten)
+
+
+def test_the_collector_sees_no_half_built_tuples() -> None:
+    code = """
+        import gc, equinox as eqx, treepress
+        from treepress._node import nodes
+
+        def look(*_):
+            for t in gc.get_objects(generation=0):
+                if type(t) is tuple:
+                    list(t)
+
+        class Some(treepress.Module):
+            a: object
+            b: object
+            c: object
+
+        some, functions = Some(1, 2, 3), nodes[Some].functions
+        gc.collect()
+        gc.freeze()
+        gc.callbacks.append(look)
+        gc.set_threshold(7)
+        for flatten in functions[:2]:
+            kept = [flatten(some) for _ in range(2000)]
+        print("well")
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr

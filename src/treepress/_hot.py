@@ -79,17 +79,19 @@ def update(classes: Iterable[type]) -> None:
             _stand(cls)
         for cls in hot:
             _own(cls)
+        for cls in hot:
+            _drop_unneeded(cls)
         new = {cls for cls in hot if cls not in _hot}
         functions: dict[type, Any] = {}
         if new or not _hot.isdisjoint(cold):
-            # Those that stay what they are too: what is set on a class goes for all below
-            # that have nothing of their own.
+            # Those that stay what they are too, hot or not: what is set on a class goes for
+            # all below that have nothing of their own.
             for cls in below:
                 if _own_reads(cls):
                     continue
                 if cls in hot:
                     functions[cls] = _reads.PLAIN
-                elif cls in _hot or not new.isdisjoint(cls.__mro__):
+                elif cls in _hot or not functions.keys().isdisjoint(cls.__mro__):
                     functions[cls] = _reads.EQUINOX
         _reads.set_reads(functions)
         _hot.update(hot)
@@ -107,8 +109,43 @@ def _put(cls: type, name: str, value: Any) -> None:
     # Noted first, so that it can be taken back should an interrupt come between.
     _standing.setdefault(cls, {})[name] = value
     value.home = cls
+    # Before other threads find it, for whom it does not own it is a plain method.
+    value.owners.update(_finders(cls, name))
     # Not the metaclass's, which is ours.
     type.__setattr__(cls, name, value)
+
+
+def _finders(cls: type, name: str) -> list[type]:
+    """A class and the hot ones below it that find by a name what stands in it, or would."""
+    return [
+        one
+        for one in with_subclasses([cls])
+        if one is cls
+        or (
+            is_hot(one)
+            and not any(
+                name in vars(base) for base in one.__mro__[: one.__mro__.index(cls)]
+            )
+        )
+    ]
+
+
+def _hand_on(cls: type, name: str) -> None:
+    """Have what is behind an attribute of a class bind for those that find the attribute."""
+    for one in _finders(cls, name):
+        for base in one.__mro__[one.__mro__.index(cls) + 1 :]:
+            if name in vars(base):
+                value = vars(base)[name]
+                if isinstance(value, OURS) and is_hot(one):
+                    value.owners.add(one)
+                break
+
+
+def _drop(cls: type, name: str) -> None:
+    """Take out what stands in a class for what it inherits."""
+    _hand_on(cls, name)
+    type.__delattr__(cls, name)
+    del _standing[cls][name]
 
 
 def _take_out(cls: type) -> None:
@@ -139,14 +176,17 @@ def _stand(cls: type) -> None:
         if may_bind(name, value):
             _put(cls, name, standing_for(value))
     put = _standing.setdefault(cls, {})
-    needed = {name for name in _inherited(cls) if _is_needed(cls, name)}
-    for name, value in list(put.items()):
-        if isinstance(value, Inherited) and name not in needed:
-            type.__delattr__(cls, name)
-            del put[name]
-    for name in needed:
+    for name in _needed(cls):
         if name not in put:
             _put(cls, name, Inherited(cls, name))
+
+
+def _drop_unneeded(cls: type) -> None:
+    """Take out what has not to stand in a class any more, now that others stand behind it."""
+    needed = _needed(cls)
+    for name, value in list(_standing[cls].items()):
+        if isinstance(value, Inherited) and name not in needed:
+            _drop(cls, name)
 
 
 def _own(cls: type, only: str | None = None) -> None:
@@ -252,14 +292,18 @@ def _follow() -> None:
     """Have BoundMethod be hot as long as any other class is, and the hook there."""
     if BoundMethod is None:
         return
-    others = any(cls is not BoundMethod for cls in _hot)
+    # What has FlatMixin stays hot; but of itself `treepress.Module` has no use for it.
+    others = any(cls not in (BoundMethod, module.Module) for cls in _hot)
     if others and not is_hot(BoundMethod) and not unfit(BoundMethod):
         _reads.set_reads({BoundMethod: _reads.PLAIN})
         _hot.add(BoundMethod)
     elif not others:
-        if is_hot(BoundMethod) and not _wanted(BoundMethod):
-            _reads.set_reads({BoundMethod: _reads.EQUINOX})
-            _hot.discard(BoundMethod)
+        _construct.choose(module.Module, False)
+        for cls in (BoundMethod, module.Module):
+            if is_hot(cls) and (cls is module.Module or not _wanted(cls)):
+                _node.read_by_slot(cls, False)
+                _reads.set_reads({cls: _reads.EQUINOX})
+                _hot.discard(cls)
         if not _hot:
             _unhook()
 
@@ -283,34 +327,52 @@ def _set(cls: Any, name: str, value: Any) -> None:
 
 
 def _delete(cls: Any, name: str) -> None:
-    _change(cls, name, lambda _: _next(cls).__delattr__(name), None)
+    _change(cls, name, lambda _: _next(cls).__delattr__(name), None, deleted=True)
 
 
 def _next(cls: Any) -> Any:
     return super(type(eqx.Module), cls)
 
 
-def _change(cls: Any, name: str, change: Callable[[Any], None], value: Any) -> None:
+def _change(
+    cls: Any,
+    name: str,
+    change: Callable[[Any], None],
+    value: Any,
+    deleted: bool = False,
+) -> None:
     if is_magic(name) and name not in _READS:
         change(value)
         _construct.forget(cls)
         return
     with _node.lock:
         put = _standing.get(cls)
+        if put is not None and isinstance(put.get(name), Inherited) and deleted:
+            # It stands there for what is not there: so the error is that of any class.
+            delattr(type(cls.__name__, (), {}), name)
         if isinstance(value, OURS) and value.home is not cls:
             # It was read off another class.
             value = value.__wrapped__
         if is_hot(cls) and may_bind(name, value):
             value = standing_for(value)
             value.home = cls
+        if deleted and is_hot(cls) and name in vars(cls) and _is_needed(cls, name, True):
+            # In the place of what goes, in one step.
+            change = functools.partial(_put, cls, name)
+            value = Inherited(cls, name)
+        old = None if put is None else put.get(name)
+        _hand_on(cls, name)
+        if isinstance(value, OURS):
+            value.owners.update(_finders(cls, name))
         change(value)
         _super.forget(cls)
         if put is not None:
-            old = put.pop(name, None)
-            if old is not None:
+            if old is not None and old is not value:
                 old.owners.difference_update(with_subclasses([cls]))
             if isinstance(value, OURS):
                 put[name] = value
+            else:
+                put.pop(name, None)
         _changed(cls, name)
 
 
@@ -332,11 +394,15 @@ def _changed(cls: type, name: str) -> None:
         if needed and not there:
             _put(one, name, Inherited(one, name))
         elif there and not needed:
-            type.__delattr__(one, name)
-            del put[name]
+            _drop(one, name)
     for one in below:
         if is_hot(one):
             _own(one, name)
+
+
+def _needed(cls: type) -> set[str]:
+    """The names of all that something has to stand for in a class that inherits it."""
+    return {name for name in _inherited(cls) if _is_needed(cls, name)}
 
 
 def _inherited(cls: type) -> set[str]:
@@ -350,12 +416,16 @@ def _inherited(cls: type) -> set[str]:
     }
 
 
-def _is_needed(cls: Any, name: str) -> bool:
-    """Whether something has to stand in a class for what it inherits by this name."""
+def _is_needed(cls: Any, name: str, gone: bool = False) -> bool:
+    """Whether something has to stand in a class for what it inherits by this name.
+
+    `gone`: once what the class itself has by it is gone.
+    """
     # What an abstract variable is called must not be in the class, for subclasses to be made.
     if cls.__abstractvars__ or cls.__abstractclassvars__:
         return False
-    if name in vars(cls) and not isinstance(_standing[cls].get(name), Inherited):
+    own = name in vars(cls) and not isinstance(_standing[cls].get(name), Inherited)
+    if own and not gone:
         return False
     above = [base for base in cls.__mro__ if name in vars(base) and base is not cls]
     if not above:

@@ -106,14 +106,15 @@ class ModuleFlatten:
             self.last = aux
         return aux
 
-    def odd_children(self, obj: object) -> list[object]:
+    def odd_children(self, obj: Any) -> list[object]:
         """The children of any instance: fields may be unset, wrapper attributes set."""
-        return values_of(self.getdict(obj), self.dynamic, self.missing)
+        state = obj.__dict__ if self.slot else self.getdict(obj)
+        return values_of(state, self.dynamic, self.missing)
 
-    def odd_aux(self, obj: object) -> tuple[object, ...]:
+    def odd_aux(self, obj: Any) -> tuple[object, ...]:
         """The aux of any instance, as `odd_children`."""
         # Any: of a State mypyc would take the length by itself.
-        state: Any = self.getdict(obj)
+        state: Any = obj.__dict__ if self.slot else self.getdict(obj)
         missing = self.missing
         aux: list[object] = [missing]
         # Equinox asks for the number of entries alone; so does this, to give the same
@@ -180,7 +181,12 @@ class ModuleFlattenWithKeys(ModuleFlatten):
         try:
             state: State = obj.__dict__ if self.slot else self.read(obj)
             if len(state) == self.count and type(state) is dict:
-                return tuple((kn[0], state[kn[1]]) for kn in self.keyed), self.aux(state)
+                # By `append`, as in `attributes`: a pair that is made may have the garbage
+                # collector run, and that anybody's code.
+                pairs: list[object] = []
+                for kn in self.keyed:
+                    pairs.append((kn[0], state[kn[1]]))
+                return tuple(pairs), self.aux(state)
         except (KeyError, TypeError, ImportError):
             pass
         keyed: list[object] = []
