@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import treepress
-from treepress import _hot, _methods
+from treepress import _fit, _methods
 from treepress._node import nodes
 from twins import getdict, in_threads, outcome
 
@@ -69,8 +69,8 @@ def shown(value: Any, obj: Any) -> Any:
 
 def assert_same(plain: Any, hot: Any) -> None:
     """Two instances show the same by every name that either of them has."""
-    assert _hot.is_hot(type(hot)), _hot.why_not(type(hot))
-    assert not _hot.is_hot(type(plain))
+    assert _fit.is_hot(type(hot)), _fit.why_not(type(hot))
+    assert not _fit.is_hot(type(plain))
     names = set(dir(plain)) | set(dir(hot))
     for name in sorted(names):
         if name.startswith("_eqx_tree_"):
@@ -374,18 +374,18 @@ def test_below_a_hot_class() -> None:
         for cls in (Old, New, Neither):
             obj = cls(1)
             assert type(obj.f) is BoundMethod
-            assert _hot.is_hot(cls) is hot
+            assert _fit.is_hot(cls) is hot
             assert type(super(cls, obj).f) is types.MethodType or cls is Neither
         assert (Old(1).f(), New(1).g(), Neither(1).f()) == ("old", "g", "base")
 
     treepress.accelerate(Base)
-    assert _hot.is_hot(Base)
+    assert _fit.is_hot(Base)
     check(False)
     treepress.accelerate(Base, subclasses=True)
     check(True)
     treepress.deaccelerate(Base)
-    assert not _hot.is_hot(Base)
-    assert _hot.is_hot(Old)
+    assert not _fit.is_hot(Base)
+    assert _fit.is_hot(Old)
     assert type(Base(1).f) is BoundMethod
     treepress.deaccelerate(Base, subclasses=True)
     check(False)
@@ -421,9 +421,9 @@ def test_attribute_reads_of_its_own(name: str) -> None:
         return Parent, Own, Below
 
     plain, hot = both(define)
-    assert _hot.is_hot(hot[0])
+    assert _fit.is_hot(hot[0])
     for cls in hot[1:]:
-        assert not _hot.is_hot(cls)
+        assert not _fit.is_hot(cls)
         assert f"Own has a {name} of its own" in treepress.describe(cls).why_not_hot
     for one, other in zip(plain, hot, strict=True):
         a, b = one(1), other(1)
@@ -433,7 +433,7 @@ def test_attribute_reads_of_its_own(name: str) -> None:
             )
             assert shown_a == shown_b, attribute
     delattr(hot[1], name)
-    assert _hot.is_hot(hot[2])
+    assert _fit.is_hot(hot[2])
     assert type(hot[2](1).f) is type(hot[2](1).h) is BoundMethod
 
 
@@ -463,10 +463,10 @@ def test_attribute_reads_that_ask_the_hot_base() -> None:
     assert type(Base().f) is BoundMethod
     original = Base.__getattribute__
     Base.__getattribute__ = lambda self, name: original(self, name)  # type: ignore[method-assign]
-    assert not _hot.is_hot(Base)
+    assert not _fit.is_hot(Base)
     assert type(Base().f) is BoundMethod
     del Base.__getattribute__
-    assert _hot.is_hot(Base)
+    assert _fit.is_hot(Base)
 
 
 def test_threads_that_read_meanwhile() -> None:
@@ -502,7 +502,7 @@ def test_not_asked_for() -> None:
     class Again(Cold, hot=True):
         def g(self) -> None: ...
 
-    assert [_hot.is_hot(cls) for cls in (Cold, Below, Again)] == [False, False, True]
+    assert [_fit.is_hot(cls) for cls in (Cold, Below, Again)] == [False, False, True]
     assert treepress.describe(Cold).accelerated
     about = treepress.describe(Cold)
     assert about.why_not_hot == about.why_not_constructed == "hot=False was asked for"
@@ -901,7 +901,7 @@ def test_a_base_taken_back() -> None:
     ):
         treepress.accelerate(A, B, hot=True)
         take_back()
-        assert not _hot.is_hot(A)
+        assert not _fit.is_hot(A)
         assert type(B(1).f) is type(A(1).f) is BoundMethod
         assert jax.tree.leaves(B(1.0).f) == [1.0]
     with treepress.installed():
@@ -1036,7 +1036,7 @@ def test_attribute_reads_are_generic() -> None:
     if treepress.backend == "compiled":
         (binder,) = [b for b in type(vars(Model)["f"]).__mro__ if b.__name__ == "Binder"]
         assert binder.__module__ == "treepress.kernels.method"
-    assert _hot.is_hot(BoundMethod)
+    assert _fit.is_hot(BoundMethod)
 
 
 def test_flatten_never_asks_equinox() -> None:
@@ -1054,9 +1054,9 @@ def test_flatten_never_asks_equinox() -> None:
         for flatten in functions[:2]:
             assert equinox_reads(ft.partial(flatten, obj)) == 0
             if treepress.backend == "compiled":
-                assert flatten.slot == _hot.is_hot(cls)
+                assert flatten.slot == _fit.is_hot(cls)
         assert jax.tree.leaves(obj) == [1, 2]
-        return _hot.is_hot(cls)
+        return _fit.is_hot(cls)
 
     model: Any = Model
     assert flattened_by(model)
@@ -1093,9 +1093,9 @@ def test_cold_below_a_hot_class(change: Callable[[Any, Any], Any]) -> None:
 
     treepress.accelerate(A)
     change(A, B)
-    assert _hot.is_hot(A)
+    assert _fit.is_hot(A)
     for cls in (B, C):
-        assert not _hot.is_hot(cls)
+        assert not _fit.is_hot(cls)
         assert type(cls(1).f) is BoundMethod
         assert equinox_reads(ft.partial(getattr, cls(1), "x")) >= 1
     assert type(C(1).g) is BoundMethod
@@ -1136,7 +1136,7 @@ def test_methods_are_pytrees_at_each_moment() -> None:
                 assert method() in ("mixin", "a", "own", "new")
 
     def trace(frame: Any, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(("_hot.py", "inplace.py")):
+        if not frame.f_code.co_filename.endswith(("_hot.py", "_standing.py", "inplace.py")):
             return None
         nonlocal lines
         if event == "line":
@@ -1319,7 +1319,7 @@ def test_generated_hierarchies(spec: Any, steps: Any) -> None:
         i %= len(hot)
         if what == "accelerate" and issubclass(hot[i], eqx.Module):
             treepress.accelerate(hot[i], hot=True)
-            assert _hot.is_hot(hot[i])
+            assert _fit.is_hot(hot[i])
         elif what == "deaccelerate" and issubclass(hot[i], eqx.Module):
             treepress.deaccelerate(hot[i])
         elif what == "set" and issubclass(hot[i], eqx.Module):

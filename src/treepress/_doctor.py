@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jaxlib import version as jaxlib_version
 
-from . import _backend, _construct, _hot, _runtime, module
+from . import _backend, _construct, _fit, _runtime, module
 from ._version import __version__
 
 
@@ -36,7 +36,7 @@ def examine() -> dict[str, Any]:
     parts = {
         "kernels": _backend.why_python,
         "registration": hook,
-        "attributes and methods": hook or _hot.why_never(),
+        "attributes and methods": hook or _fit.why_never(),
         "construction": hook or _construct.why_never(),
         "filter_jit": _runtime.reason,
     }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from . import _calls, _construct, _hot, _node, module
+from . import _calls, _construct, _fit, _node, module
 from ._dispatch import TWIN, Calls, FunctionWatch
 from ._rates import Rates, Ways, fields_set, saved_of
 from ._text import duration
@@ -296,8 +296,8 @@ def _beside(factor: float, in_nodes: float) -> Iterator[str]:
 def _notes(watch: Watch, calls: Calls) -> Iterator[str]:
     if isinstance(module.known, str):
         yield f"Modules are not watched: {module.known}"
-    elif _hot.why_never():
-        yield f"attributes, methods and construction are not watched: {_hot.why_never()}"
+    elif _fit.why_never():
+        yield f"attributes, methods and construction are not watched: {_fit.why_never()}"
     elif _construct.why_never():
         yield f"construction and methods are not watched: {_construct.why_never()}"
     if calls.reason:

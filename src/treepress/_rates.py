@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 
-from . import _construct, _hot, _node, module
+from . import _construct, _fit, _node, module
 from ._times import Times, clock
 from ._watch import PHASE, Events, Watch
 from .inplace import accelerate, deaccelerate
@@ -204,7 +204,7 @@ class Rates:
 
     @staticmethod
     def _if_hot(cls: type, ways: Ways) -> Ways:
-        if _hot.unfit(cls) or _node.unusual(cls, eqx.Module):
+        if _fit.unfit(cls) or _node.unusual(cls, eqx.Module):
             return Ways(ways.theirs, ways.theirs)
         return ways
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 
-from . import _construct, _hot, _node, _swap, module
+from . import _construct, _fit, _node, _swap, module
 from ._equinox import Known
 from ._hooks import FILE, as_installed, exclude, stub_of_any, stub_of_one
 from ._members import Members
@@ -93,7 +93,7 @@ class Watch(Account):
         exclude()
         self._known = module.known if isinstance(module.known, Known) else None
         # Asked now: what they look at is about to change.
-        hot = not _hot.why_never()
+        hot = not _fit.why_never()
         constructs = not _construct.why_never()
         if self._known is not None:
             for cls in with_subclasses([eqx.Module]):

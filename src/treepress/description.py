@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax.tree_util as jtu
 
-from . import _backend, _hot, module
+from . import _backend, _fit, module
 from ._node import Node, names_of, nodes
 from ._swap import registry
 
@@ -125,7 +125,7 @@ def describe(cls_or_instance: Any) -> Description:
     reason = node.reason
     if not reason and node.functions is None:
         reason = "it brings its own procedures, which are used as they are"
-    why_not_constructed = _hot.why_not_constructed(cls)
+    why_not_constructed = _fit.why_not_constructed(cls)
     return Description(
         cls=cls,
         registered_by=node.registered_by,
@@ -137,8 +137,8 @@ def describe(cls_or_instance: Any) -> Description:
         dynamic=node.dynamic,
         static=node.static,
         reason=reason,
-        hot=_hot.is_hot(cls),
-        why_not_hot=_hot.why_not(cls),
+        hot=_fit.is_hot(cls),
+        why_not_hot=_fit.why_not(cls),
         constructed=not why_not_constructed,
         why_not_constructed=why_not_constructed,
         source=node.source,

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import equinox as eqx
 
-from . import _hot, _node, _swap, module
+from . import _fit, _hot, _node, _swap, module
 from ._given import module_classes
 from ._node import ACCELERATE, INSTALL, Node, names_of, nodes, unusual, with_subclasses
 from .description import is_node
@@ -136,7 +136,7 @@ def accelerate(*classes: Any, subclasses: bool = False, hot: bool | None = None)
             if reason:
                 left.append((cls, reason))
         if hot is not None:
-            _hot.choose(named, hot)
+            _fit.choose(named, hot)
         _hot.update(named)
 
     _alone(work)
@@ -193,7 +193,7 @@ def deaccelerate(*classes: Any, subclasses: bool = False) -> Any:
             _roots.discard(cls)
             _awaited.discard(cls)
             _give_back(cls)
-        _hot.choose(wanted, None)
+        _fit.choose(wanted, None)
         _hot.update(wanted)
 
     _alone(work)
@@ -392,7 +392,7 @@ def _install(who: object, hot: bool | None, left: list[tuple[type, str]]) -> Non
 
 
 def _choose() -> None:
-    _hot.install_choice = next(reversed(_choices.values()), True)
+    _fit.install_choice = next(reversed(_choices.values()), True)
     _hot.update([eqx.Module])
 
 

@@ -81,7 +81,8 @@ class ModuleFlatten:
                 return children, self.aux(state)
         except (KeyError, TypeError, ImportError):
             pass
-        return tuple(self.odd_children(obj)), self.odd_aux(obj)
+        odd = self.odd_state(obj)
+        return tuple(self.odd_children(odd)), self.odd_aux(odd)
 
     def aux(self, state: State) -> tuple[object, ...]:
         """The aux of an instance that has all its fields and nothing else."""
@@ -106,15 +107,15 @@ class ModuleFlatten:
             self.last = aux
         return aux
 
-    def odd_children(self, obj: Any) -> list[object]:
-        """The children of any instance: fields may be unset, wrapper attributes set."""
-        state = obj.__dict__ if self.slot else self.getdict(obj)
+    def odd_state(self, obj: Any) -> Any:
+        """The state of any instance: fields may be unset, wrapper attributes set."""
+        # Any: of a State mypyc would take the length by itself.
+        return obj.__dict__ if self.slot else self.getdict(obj)
+
+    def odd_children(self, state: Any) -> list[object]:
         return values_of(state, self.dynamic, self.missing)
 
-    def odd_aux(self, obj: Any) -> tuple[object, ...]:
-        """The aux of any instance, as `odd_children`."""
-        # Any: of a State mypyc would take the length by itself.
-        state: Any = obj.__dict__ if self.slot else self.getdict(obj)
+    def odd_aux(self, state: Any) -> tuple[object, ...]:
         missing = self.missing
         aux: list[object] = [missing]
         # Equinox asks for the number of entries alone; so does this, to give the same
@@ -156,7 +157,8 @@ class ModuleFlattenWide(ModuleFlatten):
                 return self.pick(state), self.aux(state)
         except (KeyError, TypeError, ImportError):
             pass
-        return tuple(self.odd_children(obj)), self.odd_aux(obj)
+        odd = self.odd_state(obj)
+        return tuple(self.odd_children(odd)), self.odd_aux(odd)
 
 
 class ModuleFlattenWithKeys(ModuleFlatten):
@@ -189,10 +191,11 @@ class ModuleFlattenWithKeys(ModuleFlatten):
                 return tuple(pairs), self.aux(state)
         except (KeyError, TypeError, ImportError):
             pass
+        odd = self.odd_state(obj)
         keyed: list[object] = []
-        for kn, child in zip(self.keyed, self.odd_children(obj)):
+        for kn, child in zip(self.keyed, self.odd_children(odd)):
             keyed.append((kn[0], child))
-        return tuple(keyed), self.odd_aux(obj)
+        return tuple(keyed), self.odd_aux(odd)
 
 
 class ModuleUnflatten:
