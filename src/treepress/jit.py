@@ -238,9 +238,9 @@ def filter_jit(fun: Any = _NOTHING, *, donate: Donate = "none", **jitkwargs: Any
     - With `donate="all"` or `"all-except-first"` a filter stays at the front of
       `warnings.filters`. It silences warnings of donated buffers in such calls alone.
 
-    Cost: a call takes a third to a half more than one of `jax.jit` on flat arrays: in one run
-    12.7 µs for 9.4 with a single array, 19.5 for 13.2 with a model of 10 arrays, 45 for 32 with
-    that in and out. `make bench` prints it.
+    Cost: a call takes a third to three quarters more than one of `jax.jit` on flat arrays: in
+    one run 17.1 µs for 12.5 with a single array, 25.4 for 14.6 with a model of 10 arrays, 43 for
+    33 with that in and out. `make bench` prints it.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, treepress
